@@ -237,6 +237,42 @@ func TestMissingPullSecret(t *testing.T) {
 	}
 }
 
+// TestPullSecretComes checks that an image whose pull has failed without a pull secret is pulled at once when the
+// secret is there, and that another change of what the pod uses does not end the back-off afterwards.
+func TestPullSecretComes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const image = "registry.example/private:1"
+		w.runtime.Publish(fake.RemoteImage{Name: image, Logins: map[string]string{"me": "right"}})
+		pod := staticPod("a", "uid-a", func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Image = image
+			pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "login"}}
+		})
+		w.run(pod)
+		w.sleep(5 * time.Minute) // the next attempt is some minutes away
+		pulls := w.runtime.Verbs()["PullImage"]
+		login := func(password string) {
+			w.change(func(set *pods.Set) {
+				set.Secrets = map[types.NamespacedName]*corev1.Secret{{Namespace: "default", Name: "login"}: secret("login",
+					corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey,
+					`{"auths":{"registry.example":{"username":"me","password":"`+password+`"}}}`)}
+			})
+			w.sleep(time.Second)
+			w.agent.ObjectsChanged([]types.UID{pod.UID})
+			w.sleep(time.Second)
+		}
+		login("wrong")
+		if got := w.runtime.Verbs()["PullImage"]; got != pulls+1 {
+			t.Errorf("with a secret that is wrong: got %d pulls after %d, want one more", got, pulls)
+		}
+		w.change(func(set *pods.Set) { set.Secrets = nil })
+		w.sleep(10 * time.Minute)
+		login("right")
+		if n := len(w.running()); n != 1 {
+			t.Errorf("with the secret: got %d running containers, want 1", n)
+		}
+	})
+}
+
 // commandsEnd sets the outcome of all later commands in containers.
 func (w *world) commandsEnd(o fake.ExecOutcome) {
 	w.runtime.OnExec(func(string, []string) fake.ExecOutcome { return o })

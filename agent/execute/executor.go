@@ -59,6 +59,7 @@ func (x *Executor) Execute(ctx context.Context, t *Task) *Outcome {
 func (x *Executor) run(ctx context.Context, t *Task) *Outcome {
 	out := &Outcome{Result: podstate.Result{Step: t.Step}}
 	var err error
+	var lacks bool
 	switch s := t.Step.(type) {
 	case podstate.Prepare:
 		out.PodSize, err = x.dirs.prepare(t)
@@ -72,7 +73,7 @@ func (x *Executor) run(ctx context.Context, t *Task) *Outcome {
 	case podstate.CreateSandbox:
 		out.ID, err = x.sandboxes.create(ctx, t, s)
 	case podstate.EnsureImage:
-		out.image, err = x.pulls.ensure(ctx, t, s)
+		out.image, lacks, err = x.pulls.ensure(ctx, t, s)
 	case podstate.CreateContainer:
 		out.ID, err = x.containers.create(ctx, t, s)
 	case podstate.StartContainer:
@@ -104,7 +105,9 @@ func (x *Executor) run(ctx context.Context, t *Task) *Outcome {
 	default:
 		panic(fmt.Sprintf("unknown step %T", t.Step))
 	}
-	out.Problem = problem(ctx, t.Step, err)
+	if out.Problem = problem(ctx, t.Step, err); lacks {
+		out.Problem.Lacks = true
+	}
 	return out
 }
 

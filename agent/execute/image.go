@@ -20,8 +20,10 @@ type pulls struct {
 	sandboxes *sandboxes
 }
 
-// ensure makes an image present by its pull policy, or only looks for it.
-func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (images.Image, error) {
+// ensure makes an image present by its pull policy, or only looks for it. lacks says that the pull has failed without
+// a pull secret that could not be read.
+func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (
+	image images.Image, lacks bool, err error) {
 	policy := s.Policy
 	if s.Look {
 		policy = corev1.PullNever
@@ -43,12 +45,12 @@ func (x *pulls) ensure(ctx context.Context, t *Task, s podstate.EnsureImage) (im
 	if err == nil && got.Pulled {
 		x.Metrics.Pulled(got.Size, got.Took)
 	}
-	if len(missing) > 0 && pullFailed(err) { // without them the image may still be public
+	if lacks = len(missing) > 0 && pullFailed(err); lacks { // without them the image may still be public
 		x.Events.PodEvent(t.Pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
 			strings.Join(missing, ", ")))
 	}
-	return got.Image, err
+	return got.Image, lacks, err
 }
 
 // pullFailed reports whether err says that an image could not be pulled.

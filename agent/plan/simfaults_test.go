@@ -50,6 +50,7 @@ func (l *simRun) fate(c *call) {
 		switch c.step.(type) {
 		case podstate.EnsureImage:
 			c.problem.Reason = pick(l.r, podutil.ReasonErrImagePull, podutil.ReasonErrImageNeverPull)
+			c.problem.Lacks = c.problem.Reason == podutil.ReasonErrImagePull
 		case podstate.PostStart:
 			c.problem.Reason = podutil.ReasonPostStartHook // otherwise it has not run
 		}

@@ -18,6 +18,8 @@ type Failure struct {
 	// Reason is the kubelet's reason if it has one, such as ErrImagePull. Message says what failed.
 	Reason  string
 	Message string
+	// Lacks is that of the Problem.
+	Lacks bool
 	// Image is the image that could not be pulled or found; empty for other steps.
 	Image string
 	// Looked is when the node last turned out not to have that image during the back-off.
@@ -78,6 +80,7 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	f.At = now
 	f.Step = r.Step
 	f.Reason, f.Message = r.Problem.Reason, r.Problem.Message
+	f.Lacks = r.Problem.Lacks
 	f.Delay = retryDelay(key, f)
 	if late && waitsForObjects(key, f) {
 		f.Delay = 0
@@ -102,7 +105,7 @@ func waitsForObjects(key Key, f Failure) bool {
 	case KindMount, KindUnmount, KindPrepareClaims, KindUnprepareClaims:
 		return true
 	}
-	return f.Reason == podutil.ReasonCreateContainerConfig
+	return f.Lacks || f.Reason == podutil.ReasonCreateContainerConfig
 }
 
 const (

@@ -120,6 +120,8 @@ type Problem struct {
 	Event string
 	// Cancelled: the worker itself cancelled the step; it does not count as a failure.
 	Cancelled bool
+	// Lacks: an object that the pod refers to could not be read, and the step may succeed with it.
+	Lacks bool
 }
 
 // NewMemory returns the empty memory of a new worker.
