@@ -154,6 +154,11 @@ func sandboxFact(s *runtimeapi.PodSandboxStatus) podstate.Sandbox {
 		ID: s.Id, Attempt: s.GetMetadata().GetAttempt(),
 		Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, Handler: s.RuntimeHandler,
 	}
+	if options := s.GetLinux().GetNamespaces().GetOptions(); options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
+		out.Network = podstate.NetworkHost
+	} else if options != nil {
+		out.Network = podstate.NetworkPod
+	}
 	if ip := s.GetNetwork().GetIp(); ip != "" {
 		out.IPs = append(out.IPs, ip)
 	}

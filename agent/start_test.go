@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -121,6 +122,23 @@ func TestHostNetwork(t *testing.T) {
 		hosts, err := os.ReadFile(w.path("pods/uid-web/etc-hosts"))
 		if text, _ := os.ReadFile("/etc/hosts"); !strings.Contains(string(hosts), string(text)) {
 			t.Errorf("hosts file: got %q, %v, want the text of /etc/hosts in it", hosts, err)
+		}
+	})
+}
+
+// TestNetworkChanges checks that a pod gets another sandbox when it is to be on the node's network, or not any more, as
+// the manifest of a static pod with a UID can say.
+func TestNetworkChanges(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		onHost := apiPod("web", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })
+		for i, pod := range []*corev1.Pod{apiPod("web"), onHost, apiPod("web")} {
+			w.run(pod)
+			w.sleep(time.Minute)
+			w.checkRunning(fmt.Sprintf("web/app#%d", i))
+			if st := w.status(pod); !ready(st) || (st.PodIP == "192.0.2.1") != pod.Spec.HostNetwork {
+				t.Errorf("host network %t: got address %q, ready %t, want one of the right network and ready",
+					pod.Spec.HostNetwork, st.PodIP, ready(st))
+			}
 		}
 	})
 }

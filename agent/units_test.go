@@ -36,6 +36,14 @@ func TestHintsAreCollected(t *testing.T) {
 	}
 }
 
+// TestUnknownNetwork checks that a sandbox stays whose runtime does not say on which network it is.
+func TestUnknownNetwork(t *testing.T) {
+	box := sandboxFact(&runtimeapi.PodSandboxStatus{State: runtimeapi.PodSandboxState_SANDBOX_READY})
+	if why := box.Problem(&corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}); why != "" {
+		t.Errorf("problem of the sandbox: got %q, want none", why)
+	}
+}
+
 // TestGivenUpCall checks that nobody looks at what the loop is still collecting for a caller who has given up.
 func TestGivenUpCall(t *testing.T) {
 	s := &Supervisor{loop: newLoop(nil), table: newTable(nil)}

@@ -218,7 +218,7 @@ func (ru *rules) checkRest() {
 		ru.mayEnd()
 		return
 	}
-	if len(l.sandboxes) == 0 || !l.sandboxes[len(l.sandboxes)-1].Ready {
+	if len(l.sandboxes) == 0 || !l.usable(&l.sandboxes[len(l.sandboxes)-1]) {
 		ru.breaks("at rest without a sandbox")
 		return
 	}

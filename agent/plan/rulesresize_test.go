@@ -76,7 +76,7 @@ func (ru *rules) shrinksFirst(w *world, s podstate.Resize) {
 func (ru *rules) running(c *podstate.Container) bool {
 	boxes := ru.l.sandboxes
 	return c != nil && c.State == podstate.ContainerRunning && len(boxes) > 0 && c.SandboxID == boxes[len(boxes)-1].ID &&
-		boxes[len(boxes)-1].Ready && c.Size != nil
+		ru.l.usable(&boxes[len(boxes)-1]) && c.Size != nil
 }
 
 // otherSize reports whether a container that was made with these resources gets others now.

@@ -173,6 +173,10 @@ func (ru *rules) creating(s podstate.CreateContainer) {
 	if c := ru.someAlive(func(c *podstate.Container) bool { return c.Name == s.Name }); c != nil {
 		ru.breaks("%s while %s runs", s, c.ID)
 	}
+	onHost := ru.l.desired.Pod.Spec.HostNetwork
+	if box := ru.l.sandbox(s.SandboxID); box != nil && (box.Network == podstate.NetworkHost) != onHost {
+		ru.breaks("%s, which is on another network than the pod", s)
+	}
 	ru.unstartedWaits(s)
 	ru.inOrder(s)
 	last := ru.last[s.Name]

@@ -437,9 +437,15 @@ func (l *simRun) anyContainer(what string, do func(*podstate.Container)) {
 	}
 }
 
-// newSpec gives a container another image, or adds an ephemeral container.
+// newSpec gives a container another image, or the pod another network, or adds an ephemeral container.
 func (l *simRun) newSpec() {
-	if chance(l.r, 3) {
+	if l.movesNetwork() && chance(l.r, 2) {
+		l.note("another network")
+		next := *l.desired.Pod
+		next.Generation++
+		next.Spec.HostNetwork = !next.Spec.HostNetwork
+		l.desired.Pod = &next
+	} else if chance(l.r, 3) {
 		l.note("a debugger is added")
 		l.desired.Pod = withDebugger(l.desired.Pod)
 	} else {

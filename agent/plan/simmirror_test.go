@@ -155,7 +155,7 @@ func (ru *rules) undisturbed(s podstate.StopContainer) {
 	boxes := ru.l.sandboxes
 	c := podstate.Newest(ru.l.containers, s.Name)
 	if c != nil && c.ID == s.ID && c.State == podstate.ContainerRunning && len(boxes) > 0 &&
-		boxes[len(boxes)-1].Ready && boxes[len(boxes)-1].ID == c.SandboxID {
+		ru.l.usable(&boxes[len(boxes)-1]) && boxes[len(boxes)-1].ID == c.SandboxID {
 		ru.breaks("%s, which is in its place", s)
 	}
 }

@@ -39,6 +39,10 @@ func (u unfitness) spoil(box *podstate.Sandbox) {
 // first. The choice is as that of shortOfDisk.
 func (l *simRun) makesUnfit() bool { return l.seed%19 == 5 }
 
+// movesNetwork reports whether a new spec can change hostNetwork in this run, as the manifest of a static pod with a
+// UID of its own can. The choice is as that of shortOfDisk.
+func (l *simRun) movesNetwork() bool { return l.seed%19 == 11 }
+
 // sandboxFate decides whether the sandbox that a call creates is usable.
 func (l *simRun) sandboxFate(c *call) {
 	if _, create := c.step.(podstate.CreateSandbox); create && l.makesUnfit() && chance(l.r, 2) {
@@ -69,7 +73,10 @@ func (l *simRun) sandboxesDie() {
 
 // usable reports whether containers can run in a sandbox.
 func (w *world) usable(box *podstate.Sandbox) bool {
-	return box.Ready && (len(box.IPs) > 0 || w.desired.Pod.Spec.HostNetwork)
+	if w.desired.Pod.Spec.HostNetwork {
+		return box.Ready && box.Network == podstate.NetworkHost
+	}
+	return box.Ready && box.Network == podstate.NetworkPod && len(box.IPs) > 0
 }
 
 // newestSandbox returns the sandbox with the highest number; nil if there is none.

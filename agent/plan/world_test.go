@@ -305,9 +305,9 @@ func (w *world) createSandbox(s podstate.CreateSandbox, by *call) *podstate.Prob
 			return &podstate.Problem{Message: fmt.Sprintf("sandbox name is reserved for %s", box.ID)}
 		}
 	}
-	box := podstate.Sandbox{ID: w.id("sandbox", s.Attempt), Attempt: s.Attempt, Ready: true}
+	box := podstate.Sandbox{ID: w.id("sandbox", s.Attempt), Attempt: s.Attempt, Ready: true, Network: podstate.NetworkHost}
 	if !w.desired.Pod.Spec.HostNetwork {
-		box.IPs = []string{"10.0.0.1"}
+		box.Network, box.IPs = podstate.NetworkPod, []string{"10.0.0.1"}
 	}
 	by.unfit.spoil(&box)
 	by.id, w.network[box.ID] = box.ID, true

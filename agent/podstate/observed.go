@@ -64,17 +64,30 @@ type Sandbox struct {
 	// Attempt numbers the instances of one pod from 0.
 	Attempt uint32
 	Ready   bool
+	Network Network
 	// IPs are the pod's addresses, the primary one first; empty on the host network.
 	IPs []string
 	// Handler is the runtime handler it was created with; empty for the default one.
 	Handler string
 }
 
+// Network says whose network a sandbox has.
+type Network uint8
+
+const (
+	// NetworkUnknown: the runtime does not say.
+	NetworkUnknown Network = iota
+	NetworkPod
+	NetworkHost
+)
+
 // Problem says in the kubelet's words why no container of the pod can run in the sandbox; empty if they can.
 func (b *Sandbox) Problem(pod *corev1.Pod) string {
 	switch {
 	case !b.Ready:
 		return "pod sandbox is not ready"
+	case b.Network != NetworkUnknown && (b.Network == NetworkHost) != pod.Spec.HostNetwork:
+		return "network namespace mode changed and sandbox needs to be recreated"
 	case !pod.Spec.HostNetwork && len(b.IPs) == 0:
 		return "pod sandbox has no IP address"
 	}
