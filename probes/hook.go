@@ -33,8 +33,9 @@ var ErrSleepEnded = errors.New("container terminated before sleep hook finished"
 const FallbackReason = "LifecycleHTTPFallback"
 
 // RunHook runs a postStart or preStop handler and returns when it is done; ctx bounds it (a preStop hook by the pod's
-// grace period). HTTP hooks succeed with any answer, whatever its status, and fall back to plain HTTP where the server
-// does not speak HTTPS, both as with the kubelet. tcpSocket is in the API for old objects only and always fails.
+// grace period). HTTP hooks speak HTTP/1.1, whatever protocol they name, succeed with any answer, whatever its status,
+// and fall back to plain HTTP where the server does not speak HTTPS, all as with the kubelet. tcpSocket is in the API
+// for old objects only and always fails.
 func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) error {
 	switch {
 	case h.Exec != nil:
@@ -75,15 +76,14 @@ func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) err
 	if err != nil {
 		return err
 	}
-	via := transportOf(get)
-	err = do(req, via)
+	err = do(req)
 	if !errors.Is(err, http.ErrSchemeMismatch) { // else the server speaks plain HTTP
 		return err
 	}
 	plain := req.Clone(ctx)
 	plain.URL.Scheme = "http"
 	plain.Header.Del("Authorization") // was meant for an encrypted connection
-	if do(plain, via) != nil {
+	if do(plain) != nil {
 		return err
 	}
 	if t.Warn != nil {
@@ -94,8 +94,8 @@ func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) err
 }
 
 // do sends req and reads the beginning of the answer, so that the server can finish.
-func do(req *http.Request, via *http.Transport) error {
-	resp, err := newClient(via, 0).Do(req)
+func do(req *http.Request) error {
+	resp, err := newClient(hookTransport, 0).Do(req)
 	if err != nil {
 		return err
 	}

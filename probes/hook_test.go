@@ -49,6 +49,35 @@ func TestHTTPHook(t *testing.T) {
 	}
 }
 
+// TestHTTPHookProtocol checks that hooks speak HTTP/1.1, with and without TLS, whatever protocol their action has.
+func TestHTTPHookProtocol(t *testing.T) {
+	for scheme, protocol := range map[corev1.URIScheme]*corev1.HTTPProtocol{
+		corev1.URISchemeHTTP:  new(corev1.HTTPProtocolHTTP2),
+		corev1.URISchemeHTTPS: nil,
+	} {
+		got := ""
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Proto }))
+		s.EnableHTTP2 = true
+		s.Config.Protocols = new(http.Protocols)
+		s.Config.Protocols.SetHTTP1(true)
+		s.Config.Protocols.SetHTTP2(true)
+		s.Config.Protocols.SetUnencryptedHTTP2(true)
+		if scheme == corev1.URISchemeHTTPS {
+			s.StartTLS()
+		} else {
+			s.Start()
+		}
+		get := httpGet(t, s, "/").HTTPGet
+		get.Scheme, get.Protocol = scheme, protocol
+		err := RunHook(t.Context(), &corev1.LifecycleHandler{HTTPGet: get},
+			HookTarget{Container: &corev1.Container{Name: "app"}, PodIP: "127.0.0.1"})
+		s.Close()
+		if err != nil || got != "HTTP/1.1" {
+			t.Errorf("%s: got %q, %v, want HTTP/1.1", scheme, got, err)
+		}
+	}
+}
+
 func TestHTTPHookEndsWithItsContext(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer s.Close()

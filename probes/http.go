@@ -17,18 +17,23 @@ import (
 // maxRedirects is how many redirects to the same host are followed.
 const maxRedirects = 10
 
-// transport is shared by all HTTP probes and hooks. It keeps no connections: each request has its own, because a
-// healthy container must accept new clients. Certificates of containers are not verified, because they are not issued
-// for pod addresses, and the node's proxy is not used for its own pods.
-var transport = &http.Transport{
-	TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
-	TLSHandshakeTimeout: 10 * time.Second,
-	DisableKeepAlives:   true,
-	DisableCompression:  true,
-	ForceAttemptHTTP2:   true,
-	DialContext:         dialer().DialContext,
+// transport is shared by all HTTP probes, hookTransport by all HTTP hooks.
+var transport, hookTransport = newTransport(true), newTransport(false)
 
-	MaxResponseHeaderBytes: maxHeaders,
+// newTransport returns a transport that offers HTTP/2 over TLS, or not. It keeps no connections: each request has its
+// own, because a healthy container must accept new clients. Certificates of containers are not verified, because they
+// are not issued for pod addresses, and the node's proxy is not used for its own pods.
+func newTransport(offersHTTP2 bool) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
+		TLSHandshakeTimeout: 10 * time.Second,
+		DisableKeepAlives:   true,
+		DisableCompression:  true,
+		ForceAttemptHTTP2:   offersHTTP2,
+		DialContext:         dialer().DialContext,
+
+		MaxResponseHeaderBytes: maxHeaders,
+	}
 }
 
 // transportH2C is for servers that speak HTTP/2 without TLS, and only that.
@@ -39,7 +44,7 @@ var transportH2C = func() *http.Transport {
 	return t
 }()
 
-// transportOf returns the transport for the protocol of an httpGet action.
+// transportOf returns the transport for the protocol of a probe's httpGet action.
 func transportOf(get *corev1.HTTPGetAction) *http.Transport {
 	if ptr.Deref(get.Protocol, "") == corev1.HTTPProtocolHTTP2 {
 		return transportH2C
