@@ -567,7 +567,7 @@ func TestReconcile(t *testing.T) {
 }
 
 // TestReconcileWhileStopping checks that no container waits long for the update of another one that the runtime
-// answers when that has stopped, and that a container has one such call at a time.
+// answers when that has stopped, and that a container has one such call at a time, the next one right after it.
 func TestReconcileWhileStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -589,7 +589,7 @@ func TestReconcileWhileStopping(t *testing.T) {
 			t.Errorf("after a second pod: got updates %q, want %q", got, want)
 		}
 		close(w.stopping)
-		time.Sleep(25 * time.Second)
+		synctest.Wait()
 		if got, want := w.took(), "old-app 0,3"; got != want {
 			t.Errorf("after the answer: got updates %q, want %q", got, want)
 		}

@@ -85,6 +85,9 @@ func (m *Manager) reconcile(ctx context.Context, u *updates) error {
 					"cpus", want, "err", err, "retryIn", m.cfg.Settings.ReconcilePeriod)
 			}
 			u.end(c.Id, want, err)
+			if now, _ := m.wanted(pod, name); err == nil && now != want {
+				m.changed.Set() // a look at the containers during the call began no other one
+			}
 		})
 	}
 	u.keepOnly(running)
@@ -101,7 +104,7 @@ type updates struct {
 }
 
 // begin reports whether a container is to get the CPUs want. made are those with which it was created, if known. A
-// container has one call at a time: after its end the next look at all containers tells whether there is more to do.
+// container has one call at a time.
 func (u *updates) begin(id, want, made string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
