@@ -28,11 +28,13 @@ const (
 // they are configured otherwise.
 const logRead = 32 << 10
 
-// terminationMessage returns the message of a terminated container: that of the runtime, then the content of the
-// termination message file, or the end of the log if the container failed and its policy asks for that.
-func terminationMessage(c cri.Container, made spec.ContainerFacts) string {
-	own, _ := readTail(terminationFile(c, made), maxTerminationMessage)
-	if own == "" && made.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && c.ExitCode != 0 {
+// terminationMessage returns the message of the instance, which is c in the runtime and has terminated: that of the
+// runtime, then the content of the termination message file, or the end of the log if the container failed and its
+// policy asks for that.
+func (i *instance) terminationMessage(c cri.Container) string {
+	own, _ := readTail(i.messageFile, maxTerminationMessage)
+	if own == "" && c.ExitCode != 0 &&
+		i.made.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
 		own = logTail(c.LogPath)
 	}
 	m := c.Message
@@ -42,9 +44,9 @@ func terminationMessage(c cri.Container, made spec.ContainerFacts) string {
 	return m + own
 }
 
-// terminationFile returns the path on the host of the container's termination message, empty if there is none. The
-// path in the pod's spec may be relative; agents and runtimes differ in whether they report the mount so.
-func terminationFile(c cri.Container, made spec.ContainerFacts) string {
+// messageFile returns the path on the host of the container's termination message, empty if there is none. The path in
+// the pod's spec may be relative; agents and runtimes differ in whether they report the mount so.
+func messageFile(c cri.Container, made spec.ContainerFacts) string {
 	if made.TerminationMessagePath == "" {
 		return ""
 	}

@@ -150,7 +150,7 @@ func TestMessage(t *testing.T) {
 					{ContainerPath: "/end", HostPath: c.file},
 				},
 			}}
-			i := instance{made: made}
+			i := instance{made: made, messageFile: messageFile(ctr, made)}
 			for range 2 {
 				if i.end(ctr); i.message != c.want {
 					t.Errorf("got %q, want %q", i.message, c.want)
@@ -161,29 +161,39 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestMessageAtRelativePath checks that a relative path is mounted beneath the root, and its file is found there.
+// TestMessageAtRelativePath checks that a relative path is mounted beneath the root, and that its file is found there
+// although no more is kept of the labels, annotations and mounts.
 func TestMessageAtRelativePath(t *testing.T) {
-	facts, err := spec.ParseContainer(
-		map[string]string{
-			podutil.LabelPodNamespace:  "ns",
-			podutil.LabelPodName:       "pod",
+	file := write(t, "all is lost")
+	f := listedFacts("uid", cri.PodSummary{})
+	for _, state := range []runtimeapi.ContainerState{
+		runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_EXITED,
+	} {
+		c := appIn(state)
+		c.Annotations = map[string]string{spec.AnnotationTerminationMessagePath: "tmp/end"}
+		c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/tmp/end", HostPath: file}}
+		f.read(&cri.Snapshot{Containers: []cri.Container{c}}, discard())
+		if c.Labels != nil || c.Annotations != nil || c.Mounts != nil {
+			t.Errorf("kept what is read once: got %v", c.ContainerStatus)
+		}
+	}
+	if got, want := f.containers[0].Message, "all is lost"; got != want {
+		t.Errorf("got message %q, want %q", got, want)
+	}
+}
+
+// appIn is the container app of a pod in the runtime.
+func appIn(state runtimeapi.ContainerState) cri.Container {
+	return cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
+		Id:    "id",
+		State: state,
+		Labels: map[string]string{
+			podutil.LabelPodNamespace:  "default",
+			podutil.LabelPodName:       "web",
 			podutil.LabelPodUID:        "uid",
 			podutil.LabelContainerName: "app",
 		},
-		map[string]string{spec.AnnotationTerminationMessagePath: "tmp/end"},
-	)
-	if err != nil {
-		t.Fatalf("ParseContainer: got %v, want no error", err)
-	}
-	file := write(t, "all is lost")
-	c := cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
-		Id:       "id",
-		ExitCode: 1,
-		Mounts:   []*runtimeapi.Mount{{ContainerPath: "/tmp/end", HostPath: file}},
 	}}
-	if got, want := terminationMessage(c, facts), "all is lost"; got != want {
-		t.Errorf("got message %q, want %q", got, want)
-	}
 }
 
 // TestExitTime checks that the end of a container lies in the past of the agent's own clock, and does not move any
@@ -212,10 +222,9 @@ func TestExitTime(t *testing.T) {
 func TestFactsAreForgotten(t *testing.T) {
 	f := listedFacts("uid", cri.PodSummary{})
 	for _, id := range []string{"a", "b", "c"} {
-		f.read(&cri.Snapshot{Containers: []cri.Container{{ContainerStatus: &runtimeapi.ContainerStatus{Id: id,
-			State: runtimeapi.ContainerState_CONTAINER_EXITED, Labels: map[string]string{podutil.LabelPodUID: "uid",
-				podutil.LabelPodNamespace: "default", podutil.LabelPodName: "web", podutil.LabelContainerName: "app"}}}}},
-			discard())
+		c := appIn(runtimeapi.ContainerState_CONTAINER_EXITED)
+		c.Id = id
+		f.read(&cri.Snapshot{Containers: []cri.Container{c}}, discard())
 	}
 	if len(f.instances) != 1 {
 		t.Errorf("kept: got %d instances, want one", len(f.instances))

@@ -37,8 +37,9 @@ type runtimeFacts struct {
 
 // instance is what is read once of a container in the runtime.
 type instance struct {
-	// made is how it was made.
-	made spec.ContainerFacts
+	// made is how it was made. messageFile is the path on the host of its termination message, empty if it has none.
+	made        spec.ContainerFacts
+	messageFile string
 	// ended is when it ended, on the agent's own clock, and message its termination message. Both are set when the end is
 	// first seen; until then ended is zero.
 	ended   time.Time
@@ -128,15 +129,22 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log *slog.Logger) {
 	for _, c := range s.Containers {
 		i := before[c.Id]
 		if i == nil {
-			i = &instance{}
-			var err error
-			if i.made, err = spec.ParseContainer(c.Labels, c.Annotations); err != nil {
-				log.Warn("cannot read all labels and annotations of a container", "container", c.Id, "err", err)
-			}
+			i = firstSeen(c, log)
 		}
+		c.Labels, c.Annotations = nil, nil // read once; they may be as large as the rest of the pod
+		c.Mounts = nil
 		f.instances[c.Id] = i
 		f.containers = append(f.containers, i.fact(c))
 	}
+}
+
+// firstSeen returns what is read of c, which no snapshot has had before.
+func firstSeen(c cri.Container, log *slog.Logger) *instance {
+	made, err := spec.ParseContainer(c.Labels, c.Annotations)
+	if err != nil {
+		log.Warn("cannot read all labels and annotations of a container", "container", c.Id, "err", err)
+	}
+	return &instance{made: made, messageFile: messageFile(c, made)}
 }
 
 // readySandbox returns the sandbox in which containers run; nil if there is none.
@@ -212,7 +220,7 @@ func (i *instance) end(c cri.Container) {
 	if i.ended.IsZero() {
 		now := time.Now()
 		i.ended = now.Add(-max(0, now.Sub(moment(c.FinishedAt))))
-		i.message = terminationMessage(c, i.made)
+		i.message = i.terminationMessage(c)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // Snapshot is the state of one pod in the runtime. It shares statuses with the snapshots before and after it: do not
-// change it.
+// change it, except that the labels, annotations and mounts of a container may be dropped where they are read once.
 type Snapshot struct {
 	UID types.UID
 	// Sandboxes and Containers are all instances, the highest attempt first. After containerd was killed while it created
