@@ -29,40 +29,46 @@ type Pod struct {
 // their request. Critical pods are left out: they are never evicted.
 func Rank(signal string, pods []Pod) []Pod {
 	all := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return podutil.IsCritical(p.Pod) })
+	beyond := make(map[*corev1.Pod]int64, len(all)) // to add up the requests in each comparison would take long
+	for i := range all {
+		beyond[all[i].Pod] = all[i].beyond(signal)
+	}
 	sort.SliceStable(all, func(i, j int) bool {
 		a, b := &all[i], &all[j]
 		priority := cmp.Compare(podutil.Priority(a.Pod), podutil.Priority(b.Pod))
+		most := cmp.Compare(beyond[b.Pod], beyond[a.Pod])
 		if signal == PIDAvailable {
-			return cmp.Or(priority, cmp.Compare(b.Processes, a.Processes)) < 0
+			return cmp.Or(priority, most) < 0
 		}
-		return cmp.Or(
-			cmp.Compare(a.group(signal), b.group(signal)),
-			priority,
-			cmp.Compare(b.beyond(signal), a.beyond(signal)),
-		) < 0
+		return cmp.Or(cmp.Compare(a.group(beyond[a.Pod]), b.group(beyond[b.Pod])), priority, most) < 0
 	})
 	return all
 }
 
-// beyond returns how much more than its request a pod uses of the resource of a signal.
+// beyond returns how much more than its request a pod uses of the resource of a signal. Files and processes cannot be
+// requested.
 func (p *Pod) beyond(signal string) int64 {
-	requests := resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{})
+	request := func(name corev1.ResourceName) int64 {
+		return podutil.Amount(resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{}), name)
+	}
 	switch resourceOf(signal) {
 	case "memory":
-		return p.Memory - podutil.Amount(requests, corev1.ResourceMemory)
+		return p.Memory - request(corev1.ResourceMemory)
 	case "inodes":
 		return p.Inodes
+	case "pids":
+		return p.Processes
 	}
-	return p.Disk - podutil.Amount(requests, corev1.ResourceEphemeralStorage)
+	return p.Disk - request(corev1.ResourceEphemeralStorage)
 }
 
-// group returns the place of a pod among those of all priorities: pods of which nothing is known come first, then those
-// that use more than they request.
-func (p *Pod) group(signal string) int {
+// group returns the place of a pod, by what it uses beyond its request, among those of all priorities: pods of which
+// nothing is known come first, then those that use more than they request.
+func (p *Pod) group(beyond int64) int {
 	switch {
 	case !p.Known:
 		return 0
-	case p.beyond(signal) > 0:
+	case beyond > 0:
 		return 1
 	}
 	return 2
