@@ -156,6 +156,7 @@ func TestEnvironmentErrors(t *testing.T) {
 		env(in, c.v)
 		_, err := Container(in)
 		wantReason(t, name, err, "CreateContainerConfigError", c.text)
+		in.Container.VolumeMounts = []corev1.VolumeMount{{Name: "vol", MountPath: "/vol", SubPath: "sub"}}
 		_, err = SubPaths(in)
 		wantReason(t, name, err, "CreateContainerConfigError", c.text)
 	}

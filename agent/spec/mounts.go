@@ -41,6 +41,10 @@ type SubPath struct {
 // SubPaths lists the sub-paths of the container's mounts. It leaves out those of image volumes, which the runtime
 // resolves. An error is a *Reason.
 func SubPaths(in *ContainerInput) ([]SubPath, error) {
+	has := func(m corev1.VolumeMount) bool { return m.SubPath != "" || m.SubPathExpr != "" }
+	if !slices.ContainsFunc(in.Container.VolumeMounts, has) {
+		return nil, nil // the environment of a container in a large namespace takes long
+	}
 	envs, err := variables(in)
 	if err != nil {
 		return nil, containerError(err)
