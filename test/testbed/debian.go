@@ -55,7 +55,8 @@ func missingPackages(needs []need) []string {
 	return missing
 }
 
-// installDebian installs the packages of missing commands and files. None of these packages may start a service.
+// installDebian installs the packages of missing commands and files. None of these packages may start a service. What
+// it cannot install does not keep the others away, and its error names it.
 func installDebian(ctx context.Context, progress io.Writer, needs []need) error {
 	missing := missingPackages(needs)
 	if len(missing) == 0 {
@@ -73,20 +74,23 @@ func installDebian(ctx context.Context, progress io.Writer, needs []need) error 
 	if missing = missingPackages(needs); len(missing) == 0 {
 		return nil // another process has installed them
 	}
-	list := strings.Join(missing, " ")
-	fmt.Fprintf(progress, "installing Debian packages: %s\n", list)
-	if err := aptUpdate(ctx); err != nil {
-		return fmt.Errorf("install %s: %w", list, err)
-	}
-	install := append([]string{"-y", "-q", "--no-install-recommends", "install"}, missing...)
-	if err = aptGet(ctx, install...); err == nil {
+	fmt.Fprintf(progress, "installing Debian packages: %s\n", strings.Join(missing, " "))
+	errs := []error{aptUpdate(ctx)} // the lists of an earlier update may do
+	install := []string{"-y", "-q", "--no-install-recommends", "install"}
+	if err := aptGet(ctx, append(install, missing...)...); err == nil {
 		return nil
 	}
 	// An installation that was killed leaves packages that dpkg has to configure first.
-	if _, err2 := run(ctx, "env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--configure", "-a"); err2 != nil {
-		return errors.Join(err, err2)
+	_, err = run(ctx, "env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--configure", "-a")
+	errs = append(errs, err)
+	for _, pkg := range missing {
+		errs = append(errs, aptGet(ctx, append(install, pkg)...))
 	}
-	return aptGet(ctx, install...)
+	missing = missingPackages(needs)
+	if err = errors.Join(errs...); err == nil || len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("install Debian packages %s: %w", strings.Join(missing, " "), err)
 }
 
 // aptLock is locked by the process, of whatever clone, that updates the package lists or installs packages. Two updates
@@ -94,6 +98,11 @@ func installDebian(ctx context.Context, progress io.Writer, needs []need) error 
 const aptLock = "/run/lock/nodelet-apt"
 
 func lockApt(ctx context.Context, progress io.Writer) (unlock func(), err error) {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return nil, errors.New(
+			"find apt-get: not on this machine; the testbed needs Debian 12, on other systems install the packages yourself",
+		)
+	}
 	return LockFile(ctx, aptLock, func() {
 		fmt.Fprintln(progress, "another process installs Debian packages, waiting for its end")
 	})
@@ -117,14 +126,7 @@ func InstallDebian(ctx context.Context, progress io.Writer, packages map[string]
 }
 
 // aptUpdate updates the package lists. Its callers hold aptLock.
-func aptUpdate(ctx context.Context) error {
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		return errors.New(
-			"find apt-get: not on this machine; the testbed needs Debian 12, on other systems install the packages yourself",
-		)
-	}
-	return aptGet(ctx, "-q", "update")
-}
+func aptUpdate(ctx context.Context) error { return aptGet(ctx, "-q", "update") }
 
 // DebianFile returns the path of a file from a Debian package, beside which are the others of the same directory. It
 // unpacks the package in the cache instead of installing it, so that no service starts and the machine does not change.

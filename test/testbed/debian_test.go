@@ -67,3 +67,48 @@ func TestInstallDebianAtOnce(t *testing.T) {
 		t.Errorf("got the calls %q, %v, want %q", calls, err, want)
 	}
 }
+
+// playPoorApt is an apt-get that cannot update its lists, does not know one package, and refuses to install any until
+// dpkg has configured what a killed installation has left.
+const playPoorApt = `#!/bin/sh
+cd "$PLAY_APT" || exit
+case "$0 $*" in
+*dpkg*) : > configured ;;
+*update | *absent*) exit 100 ;;
+*)
+	[ -e configured ] || exit 100
+	for package; do :; done
+	: > "$package" ;;
+esac
+`
+
+// TestInstallDebianInPart checks that a moment in which apt does not update its lists, a killed installation, and a
+// package that cannot be had keep no other package away, and that the error names that one.
+func TestInstallDebianInPart(t *testing.T) {
+	NeedPrograms(t, nil)
+	dir := t.TempDir()
+	for _, program := range []string{"apt-get", "dpkg"} {
+		if err := os.WriteFile(filepath.Join(dir, program), []byte(playPoorApt), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("PLAY_APT", dir)
+	needs := []need{
+		{pkg: "first", file: filepath.Join(dir, "first")},
+		{pkg: "absent", file: filepath.Join(dir, "absent")},
+		{pkg: "last", file: filepath.Join(dir, "last")},
+	}
+	err := installDebian(t.Context(), testWriter{t}, needs)
+	if want := "install Debian packages absent:"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	for _, n := range []need{needs[0], needs[2]} {
+		if !n.met() {
+			t.Errorf("package %s: got that it is missing, want that it is installed", n.pkg)
+		}
+	}
+	if err := installDebian(t.Context(), testWriter{t}, append(needs[:1:1], needs[2])); err != nil {
+		t.Errorf("without the package that cannot be had: got %v, want nil", err)
+	}
+}

@@ -67,11 +67,11 @@ func command(ctx context.Context, args []string) error {
 		return standalone(ctx, flags, name, args[1:])
 	case "build":
 		runtime := flags.String("runtime", "containerd", runtimeUsage)
-		prometheus := flags.Bool("prometheus", false, "fetch Prometheus, too")
+		programs := flags.Bool("programs", false, "get the programs of the distribution that some tests run, too")
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		return build(ctx, *runtime, *prometheus)
+		return build(ctx, *runtime, *programs)
 	case "mirror":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
@@ -100,9 +100,23 @@ func command(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
-// build builds and fetches what the tests as root need. Long tests fetch Prometheus themselves; other tests use it if
-// it is there.
-func build(ctx context.Context, runtime string, prometheus bool) error {
+// testPackages maps the programs that some tests run, where they find them, to their Debian packages. None of these
+// starts a service. man-db starts a timer on a machine with systemd.
+var testPackages = map[string]string{
+	"ansible-playbook":   "ansible-core",
+	"dbus-daemon":        "dbus-daemon",
+	"deb-systemd-helper": "init-system-helpers",
+	"fish":               "fish",
+	"man":                "man-db",
+	"openssl":            "openssl",
+	"rpm":                "rpm",
+	"skopeo":             "skopeo",
+	"zsh":                "zsh",
+}
+
+// build builds and fetches what the tests as root need, and perhaps what other tests use if it is there. Of that it
+// gets as much as it can. Prometheus is only unpacked: its package would start a server.
+func build(ctx context.Context, runtime string, programs bool) error {
 	err := testbed.Build(ctx, testbed.Options{
 		Agent:     testbed.Kubelet,
 		Runtime:   runtime,
@@ -117,8 +131,8 @@ func build(ctx context.Context, runtime string, prometheus bool) error {
 	if err != nil {
 		return err
 	}
-	if prometheus {
-		return cache.TestPrograms(ctx)
+	if programs {
+		return errors.Join(testbed.InstallDebian(ctx, os.Stderr, testPackages), cache.TestPrograms(ctx))
 	}
 	_, err = cache.Registry(ctx)
 	return err
