@@ -296,6 +296,8 @@ func (ru *rules) whereItBelongs(name string, role podutil.Role) {
 		if spec := ru.specs[name]; role == podutil.RoleApp && !ru.hookThrough(c, spec) {
 			ru.breaks("at rest, and the postStart hook of %s has not succeeded", c.ID)
 		}
+	case role == podutil.RoleEphemeral && c.State == podstate.ContainerUnknown &&
+		c.SandboxID == l.sandboxes[len(l.sandboxes)-1].ID: // it may run, and is left alone
 	case c.State != podstate.ContainerExited:
 		ru.breaks("at rest, and %s is in state %d", c.ID, c.State)
 	case role == podutil.RoleSidecar || role == podutil.RoleApp && ru.mustRunAgain(name, c.ID, c.ExitCode) &&

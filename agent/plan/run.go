@@ -153,6 +153,7 @@ func (p *planner) next(slot *podstate.Slot, ready bool) {
 	case !slot.InCurrentSandbox && p.Current == nil: // createSandbox stops it
 	case !slot.InCurrentSandbox:
 		p.stop(last, p.sandboxChanged(last))
+	case last.State == podstate.ContainerUnknown && slot.Role == podutil.RoleEphemeral: // it would never run again
 	case last.State == podstate.ContainerUnknown:
 		why := titleOf(slot) + ` is in "unknown" state, try killing it before restart`
 		p.stop(last, p.stopOf(last, podutil.GracePeriod(p.Pod), podstate.CauseUnknown, why))

@@ -146,8 +146,11 @@ func (ru *rules) unlogged(s podstate.CreateContainer) {
 }
 
 // undisturbed checks that the newest instance of a container, which runs in the current sandbox, is stopped only for a
-// reason of its own, unless the pod ends.
+// reason of its own, unless the pod ends, and that no ephemeral one is stopped because its state is unknown.
 func (ru *rules) undisturbed(s podstate.StopContainer) {
+	if s.Cause == podstate.CauseUnknown && ru.roles[s.Name] == podutil.RoleEphemeral {
+		ru.breaks("%s, which never runs again", s)
+	}
 	if s.Cause != podstate.CauseEnd && s.Cause != podstate.CauseSandbox || ru.stopping() || ru.pastDeadline() ||
 		podstate.New(ru.l.desired, ru.l.observe()).Completed() {
 		return

@@ -102,7 +102,7 @@ const (
 	ContainerRunning
 	ContainerExited
 	// ContainerUnknown: the runtime does not know the state of the container. The agent stops it before it does
-	// anything else with it.
+	// anything else with it, but leaves an ephemeral one alone.
 	ContainerUnknown
 )
 
