@@ -18,7 +18,8 @@
 // (InTreeDriver), with the paths that they have in a kubelet.
 //
 // It never talks to the API server or the runtime (callers pass what the API says about a volume), never decides when a
-// pod needs a volume, never mounts or unmounts (drivers do), and removes only empty directories and its own files.
+// pod needs a volume, and never mounts or unmounts (drivers do). It removes only empty directories, its own files, and
+// files in the directories for the devices of block volumes, which hold no data.
 //
 // Package volumes calls it, each step in its own goroutine; a slow volume delays only the pods that use it.
 //

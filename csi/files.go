@@ -71,8 +71,8 @@ func (f files) mkdir(path string) error {
 // remove removes a file or an empty directory; a missing one is no error.
 func (f files) remove(path string) error { return f.removed(path, f.root.Remove(path)) }
 
-// empty removes the files, links and empty directories that a directory holds. It does not enter it if it is a mount or
-// a link, and removes nothing that is mounted.
+// empty removes the files, links and empty directories that a directory holds. It does not enter it if it is a mount,
+// and removes nothing that is mounted. What is no directory holds nothing, also a link to one.
 func (f files) empty(dir string) error {
 	parent, err := f.root.Open(filepath.Dir(dir))
 	if err != nil {
@@ -80,6 +80,9 @@ func (f files) empty(dir string) error {
 	}
 	defer parent.Close()
 	open, err := beneath.Open(parent, filepath.Base(dir), unix.O_RDONLY|unix.O_DIRECTORY, beneath.SameMount)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil
+	}
 	if err != nil {
 		return f.removed(dir, err)
 	}

@@ -101,7 +101,8 @@ func (w *world) devices(path string) string {
 }
 
 // TestFilesLeftByBlockVolume checks that the unstaging of a block volume ends although its driver, or a kubelet, has
-// left files in the directories around it. Nothing is removed that is mounted, or to which a link leads.
+// left files in the directories around it, or in place of one. Nothing is removed that is mounted, or to which a link
+// leads.
 func TestFilesLeftByBlockVolume(t *testing.T) {
 	t.Parallel()
 	w, v := newBlockWorld(t)
@@ -135,6 +136,18 @@ func TestFilesLeftByBlockVolume(t *testing.T) {
 		}
 	}
 	w.nothingLeft()
+	for i, other := range []func(path string) error{
+		func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		func(path string) error { return os.Symlink(filepath.Dir(precious), path) },
+	} {
+		pod, staging := types.UID(fmt.Sprint("pod-", 2+i)), w.devices("staging/pv-a")
+		w.publish(pod, v)
+		if err := errors.Join(os.RemoveAll(staging), other(staging)); err != nil {
+			t.Fatal(err)
+		}
+		w.unpublish(pod, v)
+		w.nothingLeft()
+	}
 	if got := read(t, precious); got != "data" {
 		t.Errorf("outside: got %q, want what was there", got)
 	}
