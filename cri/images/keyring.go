@@ -101,16 +101,22 @@ func secretKeyring(secrets []*corev1.Secret) (k keyring, problems []string) {
 }
 
 // nodeConfigFiles returns the files in which the kubelet looks for the node's own registry credentials, in its order.
-// The first readable one counts.
+// The first readable one counts. Without $HOME, as in a service of systemd, the working directory stands for it: a
+// login that root has made for itself is not one of the node.
 func nodeConfigFiles(rootDir string) []string {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = "/root" // services often have no $HOME
+	home, _ := os.UserHomeDir()
+	files := []string{
+		filepath.Join(rootDir, "config.json"), "config.json",
+		filepath.Join(home, ".docker/config.json"), "/.docker/config.json",
+		filepath.Join(rootDir, ".dockercfg"), ".dockercfg",
+		filepath.Join(home, ".dockercfg"), "/.dockercfg",
 	}
-	return []string{
-		filepath.Join(rootDir, "config.json"), filepath.Join(home, ".docker/config.json"), "/.docker/config.json",
-		filepath.Join(rootDir, ".dockercfg"), filepath.Join(home, ".dockercfg"), "/.dockercfg",
+	for i, file := range files {
+		if absolute, err := filepath.Abs(file); err == nil {
+			files[i] = absolute
+		}
 	}
+	return slices.Compact(files)
 }
 
 // maxConfig is the size limit of a node configuration in bytes; a secret has the same limit.

@@ -207,10 +207,27 @@ func TestNodeConfig(t *testing.T) {
 			t.Errorf("%v: got %v, %q", tc.files, got, problems)
 		}
 	}
-	t.Setenv("HOME", "")
-	if files := nodeConfigFiles("/var/lib/kubelet"); files[0] != "/var/lib/kubelet/config.json" ||
-		files[1] != "/root/.docker/config.json" {
-		t.Errorf("files: got %v, want those of the kubelet and of root", files)
+}
+
+// TestNodeConfigFiles checks the places of the node's credentials and their order. Without $HOME, which a service of
+// systemd does not have, the home directory of root is not among them.
+func TestNodeConfigFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for home, want := range map[string][]string{
+		"/home/a": {
+			"/k/config.json", dir + "/config.json", "/home/a/.docker/config.json", "/.docker/config.json",
+			"/k/.dockercfg", dir + "/.dockercfg", "/home/a/.dockercfg", "/.dockercfg",
+		},
+		"": {
+			"/k/config.json", dir + "/config.json", dir + "/.docker/config.json", "/.docker/config.json",
+			"/k/.dockercfg", dir + "/.dockercfg", "/.dockercfg",
+		},
+	} {
+		t.Setenv("HOME", home)
+		if got := nodeConfigFiles("/k"); !slices.Equal(got, want) {
+			t.Errorf("HOME=%q: got %v, want %v", home, got, want)
+		}
 	}
 }
 
