@@ -257,7 +257,7 @@ release: ## build all artefacts of a release twice and compare; ARCH=amd64,arm64
 .PHONY: release-test
 release-test: deb ## test the tool of make release with dpkg, rpm, skopeo and OpenSSL, and the packages with lintian
 	@echo "==> formats, licenses, SBOM, signatures; lintian"
-	@cd packaging/release && go vet ./... && go test -count=1 ./...
+	@cd packaging/release && go vet ./... && NODELET_TEST_PROGRAMS=1 go test -count=1 ./...
 	@lintian --allow-root --fail-on error,warning bin/nodelet.deb bin/nodelet-kubelet.deb
 
 .PHONY: site

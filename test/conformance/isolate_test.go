@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodelet/nodelet/test/ownmounts"
 	"github.com/nodelet/nodelet/test/testbed"
 	"github.com/nodelet/nodelet/test/waittest"
 )
@@ -49,9 +50,7 @@ func abandon(t *testing.T, name string) *exec.Cmd {
 	t.Helper()
 	group := "/nodelet-tb-" + name
 	dirs, err := testbed.MakeCgroup(group)
-	if err != nil {
-		t.Skip("needs cgroups:", err)
-	}
+	ownmounts.Need(t, "cgroups", err)
 	left := exec.Command("sleep", "infinity")
 	if err := left.Start(); err != nil {
 		t.Fatal(err)
