@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -189,8 +188,7 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, body := range map[string]string{
-		"20-b.conf": "maxPods: 20\nevictionHard: {memory.available: 2Gi}\nclusterDNS: [10.0.0.2]\n" +
-			"staticPodPath: manifests\n",
+		"20-b.conf":        "maxPods: 20\nevictionHard: {memory.available: 2Gi}\nclusterDNS: [10.0.0.2]\n",
 		"10-a.conf":        "maxPods: 10\npodsPerCore: 1\nregistryBurst: 7\n",
 		"30-sub/c.conf":    "podsPerCore: null\nevictionHard: {nodefs.available: null, imagefs.available: 1Gi}\n",
 		"99-ignored.yaml":  "maxPods: 99\n",
@@ -201,7 +199,7 @@ func TestPrecedence(t *testing.T) {
 		}
 	}
 	body := "maxPods: 5\nport: 1000\nevictionHard: {nodefs.available: 5%}\n" +
-		"clusterDNS: [10.0.0.1, 10.0.0.9]\nresolvConf: resolv\n" +
+		"clusterDNS: [10.0.0.1, 10.0.0.9]\n" +
 		"featureGates: {AllBeta: true, NodeSwap: true}\n"
 	c := mustLoad(t, body, "--config-dir", dir, "--port=2000", "--feature-gates=AllBeta=false", "--registry-burst=9",
 		"--registry-burst", "8", "--cluster_domain=example.org")
@@ -220,10 +218,6 @@ func TestPrecedence(t *testing.T) {
 	}
 	if want := map[string]bool{"AllBeta": false, "NodeSwap": true}; !cmp.Equal(k.FeatureGates, want) {
 		t.Errorf("featureGates: got %v, want %v", k.FeatureGates, want)
-	}
-	resolv := *k.ResolverConfig
-	if k.StaticPodPath != filepath.Join(dir, "manifests") || filepath.Base(resolv) != "resolv" || !filepath.IsAbs(resolv) {
-		t.Errorf("relative paths: got %s and %s, want absolute ones", k.StaticPodPath, resolv)
 	}
 }
 
@@ -353,31 +347,6 @@ func TestDropInThresholds(t *testing.T) {
 		if hard := got.Kubelet.EvictionHard; len(hard) != c.want || hard["memory.available"] != "2Gi" {
 			t.Errorf("%q and %q: got %v, want %d thresholds with 2Gi of memory", c.main, c.dropIn, hard, c.want)
 		}
-	}
-}
-
-// dropInDir returns a directory with one drop-in file.
-func dropInDir(t *testing.T, body string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "10-a.conf"), []byte(head+body), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// TestLinkedDropIns checks that --config-dir may be a symbolic link, and that a file is refused.
-func TestLinkedDropIns(t *testing.T) {
-	dir := dropInDir(t, "maxPods: 7\n")
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	if got := mustLoad(t, "", "--config-dir", link).Kubelet.MaxPods; got != 7 {
-		t.Errorf("got maxPods %d, want 7", got)
-	}
-	if _, err := load(t, "", "--config-dir", filepath.Join(dir, "10-a.conf")); !errors.Is(err, unix.ENOTDIR) {
-		t.Errorf("with a file: got %v, want %v", err, unix.ENOTDIR)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/nodelet/nodelet/internal/strict"
 )
 
-// pathFields are the fields with the path of a file. Relative paths refer to the directory of the configuration file.
+// pathFields are the fields with the path of a file.
 var pathFields = []string{
 	"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "resolvConf",
 	"volumePluginDir",
@@ -47,7 +47,10 @@ func readTrees(file, dir string) (map[string]any, error) {
 			return nil, err
 		}
 		if i == 0 && f == file {
-			if err := fillThresholds(tree); err != nil {
+			if err = resolvePaths(tree, f); err == nil {
+				err = fillThresholds(tree)
+			}
+			if err != nil {
 				return nil, prefixEach(f, err)
 			}
 		}
@@ -105,13 +108,6 @@ func readTree(file string) (map[string]any, error) {
 	if err = withoutEmpty(err); err != nil {
 		return nil, prefixEach(file, err)
 	}
-	dir, err := filepath.Abs(filepath.Dir(file))
-	if err != nil {
-		return nil, fmt.Errorf("find the directory of %s: %w", file, err)
-	}
-	for _, path := range pathFields {
-		resolvePath(tree, path, dir)
-	}
 	return tree, nil
 }
 
@@ -148,11 +144,20 @@ func mergePatch(base, patch map[string]any) {
 	}
 }
 
-func resolvePath(tree map[string]any, path, dir string) {
-	parent, name := descend(tree, path)
-	if s, ok := parent[name].(string); ok && s != "" && !filepath.IsAbs(s) {
-		parent[name] = filepath.Join(dir, s)
+// resolvePaths makes the relative paths of the main file absolute: they refer to its directory. As in the kubelet,
+// those of drop-in files and flags stay as they are, and refer to the working directory.
+func resolvePaths(tree map[string]any, file string) error {
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return fmt.Errorf("find its directory: %w", err)
 	}
+	for _, path := range pathFields {
+		parent, name := descend(tree, path)
+		if s, ok := parent[name].(string); ok && s != "" && !filepath.IsAbs(s) {
+			parent[name] = filepath.Join(dir, s)
+		}
+	}
+	return nil
 }
 
 func prefixEach(file string, err error) error {
