@@ -48,7 +48,8 @@ func (d *Devices) Rejection(pod *corev1.Pod) error {
 	return err
 }
 
-// ReleaseEnded releases the devices of ended pods, so that others can have them.
+// ReleaseEnded releases the devices of ended pods, so that others can have them. It writes nothing: they are in the
+// checkpoint until the next Release or allocation.
 func (d *Devices) ReleaseEnded(ended func(types.UID) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,10 +59,11 @@ func (d *Devices) ReleaseEnded(ended func(types.UID) bool) {
 // Release releases the devices of a pod that is gone.
 func (d *Devices) Release(pod types.UID) {
 	d.mu.Lock()
-	has := d.free(func(uid types.UID) bool { return uid == pod })
+	d.free(func(uid types.UID) bool { return uid == pod })
 	delete(d.reserved, pod)
+	unsaved := d.unsaved
 	d.mu.Unlock()
-	if has {
+	if unsaved {
 		d.keep()
 	}
 }

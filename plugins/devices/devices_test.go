@@ -49,6 +49,21 @@ func TestDevicesGoRound(t *testing.T) {
 	w.admit(pod("four", "app 3"))
 }
 
+// TestEndedPodLeavesCheckpoint checks that the devices of an ended pod, which another pod could have had at once, have
+// left the checkpoint when the pod is gone.
+func TestEndedPodLeavesCheckpoint(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin(nil)
+	one := pod("one", "app 2")
+	w.admit(one)
+	w.devices.ReleaseEnded(func(uid types.UID) bool { return uid == one.UID })
+	w.devices.Release(one.UID)
+	if text, err := os.ReadFile(w.checkpoint()); err != nil || strings.Contains(string(text), `"one"`) {
+		t.Errorf("checkpoint: got %v and %s, want it without the pod", err, text)
+	}
+}
+
 // TestNotAsked checks that a pod that asks for nothing, or for what no plugin offers, has nothing to do with devices.
 func TestNotAsked(t *testing.T) {
 	t.Parallel()

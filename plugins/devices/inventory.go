@@ -21,6 +21,8 @@ type inventory struct {
 	// withdrawn are resources whose plugins have been gone for longer than the grace period.
 	withdrawn map[string]bool
 	given     map[slot]*allocation
+	// unsaved: something was released since given was last written to the checkpoint.
+	unsaved bool
 	// reserved are the pods whose plugins are being called.
 	reserved map[types.UID]*reservation
 	// changed is closed and replaced when a plugin has sent its devices.
@@ -231,11 +233,11 @@ func (v *inventory) slots(chosen func(slot) bool) (all []slot) {
 	return all
 }
 
-// free releases the devices of ended pods, and reports whether there were any. mu is held.
-func (v *inventory) free(ended func(types.UID) bool) bool {
+// free releases the devices of ended pods. mu is held.
+func (v *inventory) free(ended func(types.UID) bool) {
 	before := len(v.given)
 	maps.DeleteFunc(v.given, func(s slot, _ *allocation) bool { return ended(s.pod) })
-	return len(v.given) < before
+	v.unsaved = v.unsaved || len(v.given) < before
 }
 
 // claimed reports whether the pod has a ResourceClaim for what its container requests of a resource.

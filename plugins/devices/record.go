@@ -103,14 +103,19 @@ func (d *Devices) save() error {
 		err = atomicfile.WriteSynced(filepath.Join(d.dir, checkpointName), text, 0o600)
 	}
 	if err != nil {
+		d.mu.Lock()
+		d.unsaved = true
+		d.mu.Unlock()
 		return fmt.Errorf("failed to write checkpoint file %q: %w", checkpointName, err)
 	}
 	return nil
 }
 
+// marshal returns the state as save writes it: then nothing is unsaved.
 func (d *Devices) marshal() ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.unsaved = false
 	entries := []checkpoint.PodDevicesEntry{}
 	for _, s := range d.slots(func(slot) bool { return true }) {
 		a := d.given[s]
