@@ -42,7 +42,7 @@ func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 // backoffEvents records, once for each back-off, that a container waits before it is tried again.
 func (w *worker) backoffEvents(st *corev1.PodStatus) {
 	for c := range podutil.ContainerStatuses(st) {
-		waiting, last := c.State.Waiting, w.memory.Recall().ReportedContainer(c.Name)
+		waiting, last := c.State.Waiting, podutil.ContainerStatus(w.lastStatus(), c.Name)
 		if waiting == nil || last != nil && last.State.Waiting != nil &&
 			last.State.Waiting.Reason == waiting.Reason && last.RestartCount == c.RestartCount {
 			continue

@@ -49,6 +49,30 @@ func TestStaticPodStaysReady(t *testing.T) {
 	})
 }
 
+// TestLateMirrorRepeatsNoEvent checks that a back-off that has had an event has no other one when the next run of the
+// agent gets the mirror pod late.
+func TestLateMirrorRepeatsNoEvent(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Script("app", fake.Script{RunsFor: time.Second, ExitCode: 1})
+		pod := staticPod("web", "0123")
+		mirror := apiPod("web", func(m *corev1.Pod) { m.Annotations["kubernetes.io/config.mirror"] = "0123" })
+		w.runMirrored(pod, mirror)
+		w.sleep(90 * time.Second) // the next start is after 155 s
+		shown := mirror.DeepCopy()
+		shown.Status = w.status(mirror)
+		w.end()
+		w.runMirrored(pod)
+		w.begin()
+		w.sleep(10 * time.Second)
+		before := w.eventsWith("BackOff Back-off restarting failed container")
+		w.runMirrored(pod, shown)
+		w.sleep(10 * time.Second)
+		if got := w.eventsWith("BackOff Back-off restarting failed container"); len(got) != len(before) {
+			t.Errorf("got the events %q, want only %q", got, before)
+		}
+	})
+}
+
 // TestLateMirrorKillsNothing checks that a static pod runs on when its mirror pod shows instances that the runtime has
 // lost: those that the agent has started since are newer, whatever their number. Such a pod can be the API server.
 func TestLateMirrorKillsNothing(t *testing.T) {

@@ -171,8 +171,8 @@ func (r Recall) PodSize() (size Size, known bool) {
 // Reported returns the status that was published last; nil at first. The caller must not change it.
 func (r Recall) Reported() *corev1.PodStatus { return r.memory().Reported }
 
-// ReportedContainer returns a container's status in the pod status that was published last; nil if there is none.
-func (r Recall) ReportedContainer(name string) *corev1.ContainerStatus {
+// reportedContainer returns a container's status in the pod status that was published last; nil if there is none.
+func (r Recall) reportedContainer(name string) *corev1.ContainerStatus {
 	if r.Reported() == nil {
 		return nil
 	}

@@ -101,7 +101,7 @@ func (s *Slot) ResetUnreported() bool {
 	if s.Role == podutil.RoleEphemeral || s.started() {
 		return false
 	}
-	own, api := s.state.Memory.ReportedContainer(s.Spec.Name), podutil.ContainerStatus(&s.state.Pod.Status, s.Spec.Name)
+	own, api := s.state.Memory.reportedContainer(s.Spec.Name), podutil.ContainerStatus(&s.state.Pod.Status, s.Spec.Name)
 	return s.Reset || own == nil || api == nil || api.RestartCount < own.RestartCount
 }
 

@@ -63,7 +63,7 @@ func TestEmptyRecall(t *testing.T) {
 	var r Recall
 	key := Prepare{}.Key()
 	if _, failed := r.Failure(key); failed || r.Prepared() || r.InFlight(key) != nil || r.Reported() != nil ||
-		len(r.Running()) > 0 || r.MountFails() || r.ReportedContainer("app") != nil {
+		len(r.Running()) > 0 || r.MountFails() || r.reportedContainer("app") != nil {
 		t.Error("got something from an empty memory, want nothing")
 	}
 }
