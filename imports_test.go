@@ -90,7 +90,7 @@ kube/poddir: kube/pluginname
 kube/pods: config kube/client kube/watch kube/pod host/inotify host/boundedfile
 kube/pods: internal/backoff internal/latest internal/periodic internal/strict
 kube/server: config kube/client internal/backoff internal/latest internal/listener
-kube/server/endpoints: config internal/listener internal/loglevel kube/server
+kube/server/endpoints: config internal/listener internal/loglevel internal/release kube/server
 host/inotify: internal/backoff internal/periodic
 host/iptables: host/program internal/backoff internal/periodic
 host/oom: internal/backoff

@@ -14,6 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nodelet/nodelet/internal/release"
 )
 
 // component is the name under which the pages show the agent.
@@ -91,24 +93,28 @@ func (p page) negotiate(accept string) (format, version string, ok bool) {
 	return "", "", false
 }
 
-// statusPage shows the program, its start time and its paths.
+// statusPage shows the program, its start time and its paths. As in the kubelet its versions have no leading v.
 func statusPage(began time.Time, version string, paths []string) http.Handler {
-	up := func() time.Duration { return time.Since(began).Truncate(time.Second) }
+	up := func() int64 { return int64(time.Since(began).Seconds()) }
+	version = strings.TrimPrefix(version, "v")
 	return page{
 		kind: "Statusz",
 		text: func(w io.Writer) {
-			fmt.Fprintf(w, "\nStarted: %s\nUp: %s\nGo version: %s\nBinary version: %s\nPaths: %s\n",
-				began.UTC().Format(time.UnixDate), up(), runtime.Version(), version, strings.Join(paths, " "))
+			s := up()
+			fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\n"+
+				"Emulation version: %s\nPaths: %s\n", began.UTC().Format(time.UnixDate), s/3600, s/60%60, s%60,
+				runtime.Version(), version, release.Minor(), strings.Join(paths, " "))
 		},
 		object: func(head objectHead) any {
 			return struct {
 				objectHead
-				StartTime     metav1.Time `json:"startTime"`
-				UptimeSeconds int64       `json:"uptimeSeconds"`
-				GoVersion     string      `json:"goVersion"`
-				BinaryVersion string      `json:"binaryVersion"`
-				Paths         []string    `json:"paths"`
-			}{head, metav1.NewTime(began), int64(up().Seconds()), runtime.Version(), version, paths}
+				StartTime        metav1.Time `json:"startTime"`
+				UptimeSeconds    int64       `json:"uptimeSeconds"`
+				GoVersion        string      `json:"goVersion"`
+				BinaryVersion    string      `json:"binaryVersion"`
+				EmulationVersion string      `json:"emulationVersion"`
+				Paths            []string    `json:"paths"`
+			}{head, metav1.NewTime(began), up(), runtime.Version(), version, release.Minor(), paths}
 		},
 	}
 }

@@ -3,11 +3,13 @@ package endpoints
 import (
 	"encoding/json"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nodelet/nodelet/internal/release"
 	"github.com/nodelet/nodelet/kube/server"
 )
 
@@ -57,23 +59,39 @@ func TestConfigz(t *testing.T) {
 	}
 }
 
-// TestStatusPage checks the object of /statusz.
+// TestStatusPage checks the text and the object of /statusz against those of the kubelet.
 func TestStatusPage(t *testing.T) {
-	h := statusPage(time.Now().Add(-time.Hour), "v1", []string{"/healthz", "/pods"})
-	r := httptest.NewRequest("GET", "/statusz", nil)
-	r.Header.Set("Accept", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	var got struct {
-		Kind          string
-		BinaryVersion string
-		UptimeSeconds int
-		Paths         []string
+	began := time.Now().Add(-(26*time.Hour + 3*time.Minute))
+	h := statusPage(began, "v1.2.3+nodelet.0.1.0", []string{"/healthz", "/pods"})
+	get := func(accept string) string {
+		r := httptest.NewRequest("GET", "/statusz", nil)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Body.String()
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+	text := get("text/plain")
+	for _, want := range []string{
+		`\nUp: 26 hr \d\d min \d\d sec\n`, `\nBinary version: 1\.2\.3\+nodelet\.0\.1\.0\n`,
+		`\nEmulation version: 1\.\d+\n`, `\nPaths: /healthz /pods\n$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("text: got %q, want %q in it", text, want)
+		}
+	}
+	var got struct {
+		Kind             string
+		BinaryVersion    string
+		EmulationVersion string
+		UptimeSeconds    int
+		Paths            []string
+	}
+	if err := json.Unmarshal([]byte(get("application/json;as=Statusz;v=v1beta1;g=config.k8s.io")), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Kind != "Statusz" || got.BinaryVersion != "v1" || got.UptimeSeconds < 3600 || len(got.Paths) != 2 {
-		t.Errorf("got %+v, want a Statusz of v1, up for an hour, with two paths", got)
+	if got.Kind != "Statusz" || got.BinaryVersion != "1.2.3+nodelet.0.1.0" || got.UptimeSeconds < 26*3600+180 ||
+		got.EmulationVersion != release.Minor() || len(got.Paths) != 2 {
+		t.Errorf("got %+v, want a Statusz of 1.2.3, up for 26 hours, which emulates %s, with two paths",
+			got, release.Minor())
 	}
 }
