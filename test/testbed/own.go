@@ -7,14 +7,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// ownersDir has a file for each name that a process has owned. Its owner has locked it, and it contains the parent of
-// the testbed's state directory; without an owner it is empty, unless the owner was killed and what it has left is not
-// cleared yet. The directory is the same for all processes, whatever StateEnv is.
+// ownersDir has a file for each name that a process has owned. Its owner has locked it, and its lines are the parents
+// of the testbed's state directory and of those that could not be cleared. Without an owner it is empty, unless the
+// owner was killed, or there is something that is not cleared yet. The directory is the same for all processes,
+// whatever StateEnv is.
 const ownersDir = "/run/lock/nodelet-testbed"
 
 // Own reserves the name of a testbed for this process, until release is called or the process ends. It waits while
@@ -38,17 +40,17 @@ func Own(ctx context.Context, name string, progress io.Writer) (release func(), 
 	if err != nil {
 		return nil, err
 	}
-	if before := rootOf(f); before != "" && before != n.root {
-		_ = clearName(ctx, names{name: n.name, root: before}, progress)
-	}
-	_ = clearName(ctx, n, progress)
-	if err := os.WriteFile(f.Name(), []byte(n.root), 0o600); err != nil {
+	others := slices.DeleteFunc(rootsOf(f), func(root string) bool { return root == n.root })
+	others = clearRoots(ctx, n.name, others, progress)
+	stuck := append(clearRoots(ctx, n.name, []string{n.root}, progress), others...)
+	if err := writeRoots(f, append(others, n.root)); err != nil {
 		unlock()
 		return nil, fmt.Errorf("own testbed %q: %w", n.name, err)
 	}
 	clearAbandoned(ctx, progress)
 	return func() {
-		_ = f.Truncate(0)
+		// The owner may leave its own testbed for inspection, but what was in its way stays on record.
+		_ = writeRoots(f, slices.DeleteFunc(stuck, func(root string) bool { return gone(names{n.name, root}) }))
 		unlock()
 	}, nil
 }
@@ -74,13 +76,14 @@ func openOwner(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(ownersDir, name), os.O_CREATE|os.O_RDWR, 0o600)
 }
 
-// rootOf returns the parent of the state directory of the testbed whose owner has written f, or nothing.
-func rootOf(f *os.File) string {
-	text, err := os.ReadFile(f.Name())
-	if root := strings.TrimSpace(string(text)); err == nil && filepath.IsAbs(root) {
-		return root
-	}
-	return ""
+// rootsOf returns the parents of state directories that an owner has written to f.
+func rootsOf(f *os.File) []string {
+	text, _ := os.ReadFile(f.Name())
+	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(root string) bool { return !filepath.IsAbs(root) })
+}
+
+func writeRoots(f *os.File, roots []string) error {
+	return os.WriteFile(f.Name(), []byte(strings.Join(roots, "\n")), 0o600)
 }
 
 // clearAbandoned clears the names whose owners have ended.
@@ -99,28 +102,35 @@ func clearAbandoned(ctx context.Context, progress io.Writer) {
 			continue
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			if n.root = rootOf(f); n.root != "" && clearName(ctx, n, progress) == nil {
-				_ = f.Truncate(0)
+			roots := rootsOf(f)
+			if stuck := clearRoots(ctx, n.name, roots, progress); len(stuck) < len(roots) {
+				_ = writeRoots(f, stuck)
 			}
 		}
 		f.Close()
 	}
 }
 
-// clearName takes down what is left under the name. It prints errors as well, because its callers go on: what it cannot
-// remove may not be in the way.
-func clearName(ctx context.Context, n names, progress io.Writer) error {
-	s, err := readState(n.stateFile())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(progress, "%v\n", err)
+// clearRoots takes down what is left under the name in each of the roots, and returns those where it failed. It prints
+// errors, because its callers go on: what it cannot remove may not be in the way.
+func clearRoots(ctx context.Context, name string, roots []string, progress io.Writer) (stuck []string) {
+	for _, root := range roots {
+		n := names{name: name, root: root}
+		if gone(n) {
+			continue
+		}
+		fmt.Fprintf(progress, "an earlier run has left testbed %s, taking it down\n", name)
+		if err := down(ctx, n, progress); err != nil {
+			fmt.Fprintf(progress, "%v (continuing)\n", err)
+			stuck = append(stuck, root)
+		}
 	}
+	return stuck
+}
+
+// gone reports whether nothing is left under the name. What cannot be read counts as left.
+func gone(n names) bool {
+	s, _ := readState(n.stateFile()) // with an unreadable one, the state directory is left
 	left, err := n.remains(s)
-	if err == nil && len(left) == 0 {
-		return nil
-	}
-	fmt.Fprintf(progress, "an earlier run has left testbed %s, taking it down\n", n.name)
-	if err = down(ctx, n, progress); err != nil {
-		fmt.Fprintf(progress, "%v (continuing)\n", err)
-	}
-	return err
+	return err == nil && len(left) == 0
 }

@@ -113,21 +113,10 @@ func TestOwnRemovesWhatIsAbandoned(t *testing.T) {
 func TestFailedClearIsRetried(t *testing.T) {
 	NeedPrograms(t, map[string]string{"ip": "iproute2"})
 	n := leave(t, "stuck")
-	if err := unix.Mount(n.root, n.root, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	unmount := sync.OnceValue(func() error { return unix.Unmount(n.root, 0) })
-	t.Cleanup(func() { _ = unmount() })
-	if err := unix.Mount("", n.root, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	unmount := readOnly(t, n.root)
 	record := func() string {
 		clearAbandoned(t.Context(), testWriter{t})
-		b, err := os.ReadFile(filepath.Join(ownersDir, n.name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
+		return recordOf(t, n)
 	}
 	if got := record(); got != n.root {
 		t.Errorf("the record of a directory that cannot be removed: got %q, want %q", got, n.root)
@@ -138,6 +127,71 @@ func TestFailedClearIsRetried(t *testing.T) {
 	waittest.Until(t, "the directory is removed, and its record", func() bool { return record() == "" })
 	if _, err := os.Stat(n.dir()); !os.IsNotExist(err) {
 		t.Errorf("the directory: got %v, want that it is removed", err)
+	}
+}
+
+// readOnly makes a directory read-only, until unmount is called.
+func readOnly(t *testing.T, dir string) (unmount func() error) {
+	t.Helper()
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	unmount = sync.OnceValue(func() error { return unix.Unmount(dir, 0) })
+	t.Cleanup(func() { _ = unmount() })
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	return unmount
+}
+
+// recordOf returns what the file of the name says about it.
+func recordOf(t *testing.T, n names) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(ownersDir, n.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestFailedClearStaysOnRecord checks that what could not be removed stays on record although its name has another
+// owner, in the same directory or in another one, and that what the owner itself leaves does not.
+func TestFailedClearStaysOnRecord(t *testing.T) {
+	NeedPrograms(t, map[string]string{"ip": "iproute2"})
+	n := leave(t, "owned")
+	unmount := readOnly(t, n.root)
+	other := names{name: n.name, root: t.TempDir()}
+	own := func(in names) (release func()) {
+		t.Helper()
+		t.Setenv(StateEnv, in.root)
+		release, err := Own(t.Context(), in.name, testWriter{t})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return release
+	}
+	own(n)()
+	if got := recordOf(t, n); got != n.root {
+		t.Errorf("the record after a run in the same directory: got %q, want %q", got, n.root)
+	}
+	release := own(other)
+	if got, want := recordOf(t, n), n.root+"\n"+other.root; got != want {
+		t.Errorf("the record during a run in another directory: got %q, want %q", got, want)
+	}
+	release()
+	if got := recordOf(t, n); got != n.root {
+		t.Errorf("the record after a run in another directory: got %q, want %q", got, n.root)
+	}
+	if err := unmount(); err != nil {
+		t.Fatal(err)
+	}
+	release = own(other)
+	if err := os.Mkdir(other.dir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if got := recordOf(t, n); got != "" {
+		t.Errorf("the record after a run that has left its own testbed: got %q, want none", got)
 	}
 }
 
