@@ -107,11 +107,12 @@ root: build programs ## tests as root on a real API server, containerd and runc;
 	@echo "==> tests on real components (needs root)"
 	@$(E2ETEST) -timeout 45m -skip '^TestLong' ./test/e2e/...
 
+# Without one of the two variables tests would skip: the shell fails instead.
 .PHONY: real
 real: programs ## tests of packages on a real API server and container runtime, without an agent; needs root
 	@echo "==> a control plane and containerd, and the tests of packages that need one of them (a minute)"
-	@$(TESTBED) run --name $(E2E)-real -- sh -c 'NODELET_TEST_KUBECONFIG=$$KUBECONFIG \
-		NODELET_TEST_CRI=$$CONTAINER_RUNTIME_ENDPOINT exec \
+	@$(TESTBED) run --name $(E2E)-real -- sh -c 'NODELET_TEST_KUBECONFIG=$${KUBECONFIG:?} \
+		NODELET_TEST_CRI=$${CONTAINER_RUNTIME_ENDPOINT:?} exec \
 		go test -count=1 -run "Real|Conformance" ./kube/node ./kube/objects ./kube/pods ./kube/status ./cri'
 
 .PHONY: race

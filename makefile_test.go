@@ -38,19 +38,39 @@ func writeFiles(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestMakeRealWithoutTestbed checks that make real runs no test when its testbed does not start or cannot be found: the
-// tests would skip, or use the cluster of the user's own kubeconfig.
-func TestMakeRealWithoutTestbed(t *testing.T) {
-	dir := writeFiles(t, map[string]string{
-		"bin/testbed": "#!/bin/sh\ncase $1 in build | up | down) ;; *) exit 1 ;; esac\n",
-		"bin/go":      "#!/bin/sh\ntouch tested\n",
-	})
-	out, err := makeIn(t, dir, "real", "TESTBED=testbed")
-	if err == nil {
-		t.Errorf("make real: got success, want a failure:\n%s", out)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "tested")); err == nil {
-		t.Errorf("make real: got tests, want none:\n%s", out)
+// TestMakeReal checks that make real runs its tests in the environment that its testbed gives to a command, and runs
+// none when that does not start or lacks something: the tests would skip, or use the cluster of the user's own
+// kubeconfig.
+func TestMakeReal(t *testing.T) {
+	for name, c := range map[string]struct{ testbed, tested string }{
+		"does not start": {testbed: "exit 1"},
+		"no API server":  {testbed: `env -u KUBECONFIG CONTAINER_RUNTIME_ENDPOINT=unix:///cri.sock "$@"`},
+		"no runtime":     {testbed: `env -u CONTAINER_RUNTIME_ENDPOINT KUBECONFIG=/admin.kubeconfig "$@"`},
+		"both": {
+			testbed: `env KUBECONFIG=/admin.kubeconfig CONTAINER_RUNTIME_ENDPOINT=unix:///cri.sock "$@"`,
+			tested:  "/admin.kubeconfig unix:///cri.sock",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := writeFiles(t, map[string]string{
+				"bin/testbed": `#!/bin/sh
+case $1 in build | up | down) exit ;; run) ;; *) exit 1 ;; esac
+while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done
+shift && touch started
+` + c.testbed + "\n",
+				"bin/go": "#!/bin/sh\n" + `printf '%s %s' "$NODELET_TEST_KUBECONFIG" "$NODELET_TEST_CRI" > tested` + "\n",
+			})
+			out, err := makeIn(t, dir, "real", "TESTBED=testbed")
+			if (err == nil) != (c.tested != "") {
+				t.Errorf("make real: got %v, want success=%v:\n%s", err, c.tested != "", out)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "started")); err != nil {
+				t.Errorf("make real: got no testbed for a command, want one:\n%s", out)
+			}
+			if got, _ := os.ReadFile(filepath.Join(dir, "tested")); string(got) != c.tested {
+				t.Errorf("make real: got tests with %q, want %q:\n%s", got, c.tested, out)
+			}
+		})
 	}
 }
 
