@@ -341,9 +341,13 @@ var mutants = map[string]mutant{
 	"why a container was stopped is forgotten": instancesForgotten(func(i *podstate.InstanceMemory) {
 		i.Stop.Cause = podstate.CauseEnd
 	}),
-	"each sidecar of a lost sandbox has a time of its own": stopForgotten(podstate.CauseSandbox),
-	"what is stopped in a lost sandbox counts as done":     stopForgotten(podstate.CauseSandbox),
-	"what is stopped in an unknown state counts as done":   stopForgotten(podstate.CauseUnknown),
+	"each container of a lost sandbox has a time of its own": instancesForgotten(func(i *podstate.InstanceMemory) {
+		if i.Stop.Cause == podstate.CauseSandbox {
+			i.Stop.Deadline = time.Time{}
+		}
+	}),
+	"what is stopped in a lost sandbox counts as done":   stopForgotten(podstate.CauseSandbox),
+	"what is stopped in an unknown state counts as done": stopForgotten(podstate.CauseUnknown),
 	"hooks are not run": instancesForgotten(func(i *podstate.InstanceMemory) { i.Started = false }),
 	"containers do not wait for the postStart hook of an earlier one": podChanged(func(d *podstate.Desired) {
 		slices.Reverse(d.Pod.Spec.Containers)
