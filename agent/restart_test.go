@@ -237,7 +237,7 @@ func TestMissingPullSecret(t *testing.T) {
 	}
 }
 
-// TestPullSecretComes checks that an image whose pull has failed without a pull secret is pulled at once when the
+// TestPullSecretComes checks that an image whose pull has failed without a pull secret is pulled soon when the
 // secret is there, and that another change of what the pod uses does not end the back-off afterwards.
 func TestPullSecretComes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -265,10 +265,34 @@ func TestPullSecretComes(t *testing.T) {
 			t.Errorf("with a secret that is wrong: got %d pulls after %d, want one more", got, pulls)
 		}
 		w.change(func(set *pods.Set) { set.Secrets = nil })
-		w.sleep(10 * time.Minute)
+		w.sleep(9 * time.Minute)
 		login("right")
 		if n := len(w.running()); n != 1 {
 			t.Errorf("with the secret: got %d running containers, want 1", n)
+		}
+	})
+}
+
+// TestPullWithoutSecretWaits checks that changes of other objects of a pod whose pull secret does not exist do not pull
+// its image again and again.
+func TestPullWithoutSecretWaits(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web", func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Image = "private:1"
+			pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "login"}}
+		})
+		w.run(pod)
+		w.sleep(5 * time.Minute) // the next attempt is some minutes away
+		pulls := w.runtime.Verbs()["PullImage"]
+		for range 18 {
+			w.agent.ObjectsChanged([]types.UID{pod.UID})
+			w.sleep(time.Second / 2)
+			if wait := containerStatus(w.status(pod), "app").State.Waiting; wait == nil || wait.Reason == "ContainerCreating" {
+				t.Errorf("the container waits for %+v, want that for its image", wait)
+			}
+		}
+		if got := w.runtime.Verbs()["PullImage"] - pulls; got != 1 {
+			t.Errorf("got %d pulls after 18 changes within 9 seconds, want 1", got)
 		}
 	})
 }

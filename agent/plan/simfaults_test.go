@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -279,7 +280,9 @@ func (l *simRun) fault() {
 	case 11:
 		l.note("objects change")
 		l.memory.Stale()
-		l.failed = map[podstate.Key]failedAt{}
+		maps.DeleteFunc(l.failed, func(key podstate.Key, _ failedAt) bool {
+			return key.Kind != podstate.KindEnsureImage && key.Kind != podstate.KindEnsureVolumeImage
+		})
 		for _, c := range l.calls {
 			c.late = true
 		}

@@ -82,8 +82,8 @@ func (m *Memory) fail(key Key, r Result, now time.Time, late bool) {
 	f.Reason, f.Message = r.Problem.Reason, r.Problem.Message
 	f.Lacks = r.Problem.Lacks
 	f.Delay = retryDelay(key, f)
-	if late && waitsForObjects(key, f) {
-		f.Delay = 0
+	if late {
+		f.hasten(key)
 	}
 	if s, image := r.Step.(EnsureImage); image {
 		f.Image = s.Image
@@ -105,7 +105,17 @@ func waitsForObjects(key Key, f Failure) bool {
 	case KindMount, KindUnmount, KindPrepareClaims, KindUnprepareClaims:
 		return true
 	}
-	return f.Lacks || f.Reason == podutil.ReasonCreateContainerConfig
+	return f.Reason == podutil.ReasonCreateContainerConfig
+}
+
+// hasten shortens the back-off after a change of an object. A pull without a secret still waits for the first back-off:
+// the change may be of another object, and the registry may count the attempts.
+func (f *Failure) hasten(key Key) {
+	if waitsForObjects(key, *f) {
+		f.Delay = 0
+	} else if f.Lacks {
+		f.Delay = min(f.Delay, imageRetryFirst)
+	}
 }
 
 const (

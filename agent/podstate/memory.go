@@ -334,13 +334,17 @@ func (m *Memory) unstarted(container string, f Failure) {
 }
 
 // Stale records that objects which the pod uses, or its own metadata, have changed. The pod's volumes are then
-// refreshed, and steps that failed because an object was missing may run at once.
+// refreshed, and steps that failed because an object was missing may run at once, or, for pulls of images, soon.
 func (m *Memory) Stale() {
 	for name, v := range m.Volumes {
 		v.Stale = true
 		m.Volumes[name] = v
 	}
 	maps.DeleteFunc(m.Failures, waitsForObjects)
+	for key, f := range m.Failures {
+		f.hasten(key)
+		m.Failures[key] = f
+	}
 	clear(m.Completed)
 	for key := range m.InFlight {
 		m.Late[key] = true
