@@ -30,13 +30,15 @@ type Config struct {
 	// BootID identifies this boot of the machine; empty means the kernel's.
 	BootID string
 
-	// Registered receives what a driver reports about the node, before the driver is notified of its registration. An
-	// error is passed to the driver, and the registration is repeated. It may block.
+	// Registered receives what a driver reports about the node, before the driver is notified of its registration, and
+	// later when that has changed. An error is passed to the driver, and the registration, or the later report, is
+	// repeated. It may block.
 	Registered func(ctx context.Context, d DriverInfo) error
 	// Limits returns after which period a driver is asked again how many volumes the node can have, 0 for never, and a
 	// channel that is closed when that may have changed. It may block until ctx ends; only then it returns an error.
 	Limits func(ctx context.Context, driver string) (period time.Duration, changed <-chan struct{}, err error)
-	// Gone receives the name of a driver that has unregistered. It may block.
+	// Gone receives the name of a driver that has unregistered, or has only an earlier registration that does not answer.
+	// It may block.
 	Gone func(ctx context.Context, driver string)
 	// Called receives each call to a CSI driver.
 	Called func(driver, method string, took time.Duration, err error)

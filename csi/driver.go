@@ -32,7 +32,7 @@ type driver struct {
 	name    string
 	conn    *grpc.ClientConn // nil for an in-tree driver
 	node    csipb.NodeClient
-	info    DriverInfo
+	info    DriverInfo    // what was last reported of it; no NodeID: to be reported again
 	timeout time.Duration // not for an in-tree driver
 	called  func(driver, method string, took time.Duration, err error)
 	calls   sync.WaitGroup

@@ -126,7 +126,7 @@ func (a *drivers) add(ctx context.Context, d *driver,
 }
 
 // remove unregisters a driver. It returns the registration of its name that serves now, nil if there is none, and
-// whether that has changed.
+// whether that has changed. Then it is to be reported.
 func (a *drivers) remove(d *driver) (now *driver, changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,8 +137,22 @@ func (a *drivers) remove(d *driver) (now *driver, changed bool) {
 	a.byName[d.name] = slices.Delete(a.byName[d.name], i, i+1)
 	d.retire()
 	now = a.serving(d.name)
+	if now != nil && now != before {
+		now.unreport()
+	}
 	return now, now != before
 }
+
+// doubt makes the next answer of a registration news, and reports whether it serves.
+func (a *drivers) doubt(d *driver) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d.unreport()
+	return a.serving(d.name) == d
+}
+
+// unreport makes the next answer of a registration news. mu is held.
+func (d *driver) unreport() { d.info = DriverInfo{Name: d.name} }
 
 // retire closes a driver's connection when its calls have ended.
 func (d *driver) retire() {

@@ -44,38 +44,38 @@ func (c *CSI) followLimits(ctx context.Context, d *driver) {
 		case <-due:
 			due = time.After(period)
 		}
-		if err := c.refreshLimits(ctx, d); err != nil && ctx.Err() == nil {
+		if err := c.drivers.refresh(ctx, d, &c.cfg); err != nil && ctx.Err() == nil {
 			c.log.Warn("cannot update how many volumes the node can have", "driver", d.name, "err", err)
 		}
 	}
 }
 
-// refreshLimits asks a driver about the node, and passes its answer on if that has changed.
-func (c *CSI) refreshLimits(ctx context.Context, d *driver) error {
+// refresh asks a driver about the node, and passes its answer on if that is news.
+func (a *drivers) refresh(ctx context.Context, d *driver, cfg *Config) error {
 	info, err := d.nodeInfo(ctx)
 	if err != nil {
 		return err
 	}
-	unlock, err := c.drivers.reports.Lock(ctx, d.name) // not after it was reported as gone
+	unlock, err := a.reports.Lock(ctx, d.name) // not after it was reported as gone
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if !c.drivers.serves(d) {
+	if !a.serves(d) {
 		return nil
 	}
-	c.drivers.mu.Lock()
+	a.mu.Lock()
 	old := d.info
-	c.drivers.mu.Unlock()
+	a.mu.Unlock()
 	if info.NodeID == old.NodeID && info.MaxVolumes == old.MaxVolumes && maps.Equal(info.Topology, old.Topology) {
 		return nil
 	}
-	if err := c.cfg.Registered(ctx, info); err != nil {
+	if err := cfg.Registered(ctx, info); err != nil {
 		return err
 	}
-	c.drivers.mu.Lock()
+	a.mu.Lock()
 	d.info = info
-	c.drivers.mu.Unlock()
-	c.log.Info("CSI driver reports other information about the node", "driver", d.name, "maxVolumes", info.MaxVolumes)
+	a.mu.Unlock()
+	cfg.Log.Info("CSI driver reports other information about the node", "driver", d.name, "maxVolumes", info.MaxVolumes)
 	return nil
 }

@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/nodelet/nodelet/internal/backoff"
 	"github.com/nodelet/nodelet/kube/poddir"
 	"github.com/nodelet/nodelet/plugins"
 )
 
 // PluginType is the type under which CSI drivers register.
 const PluginType = "CSIPlugin"
+
+// reportMax is the longest wait before a registration that serves again is asked once more.
+const reportMax = 30 * time.Second
 
 // Accept registers a CSI driver, if it speaks a version of CSI that this agent knows.
 func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.Context), err error) {
@@ -54,21 +59,40 @@ func (c *CSI) dismiss(ctx context.Context, d *driver) {
 	now, changed := c.drivers.remove(d)
 	switch {
 	case !changed:
-		return
-	case now == nil:
-		c.log.Info("CSI driver unregistered", "driver", d.name)
-	default:
+	case now != nil:
 		c.log.Info("CSI driver unregistered, an earlier registration serves again", "driver", d.name)
-	}
-	switch {
-	case ctx.Err() != nil:
-	case now == nil:
-		c.cfg.Gone(ctx, d.name)
+		c.background.Begin(func() { c.reportAgain(now) })
 	default:
-		if err := c.cfg.Registered(ctx, now.info); err != nil {
-			c.log.Warn("cannot report what a CSI driver says about the node", "driver", d.name, "err", err)
+		c.log.Info("CSI driver unregistered", "driver", d.name)
+		if ctx.Err() == nil {
+			c.cfg.Gone(ctx, d.name)
 		}
 	}
+}
+
+// reportAgain reports a registration that serves again, as soon as its process answers and while it serves. Until then
+// the driver is reported as gone: a process that was killed has left its socket.
+func (c *CSI) reportAgain(d *driver) {
+	ctx, done := context.WithCancel(c.background.Context())
+	defer done()
+	backoff.Repeat(ctx, reportMax, func() error {
+		err := c.drivers.refresh(ctx, d, &c.cfg)
+		if err == nil || !c.drivers.serves(d) {
+			done()
+		}
+		return err
+	}, func(err error, retryIn time.Duration) {
+		c.log.Warn("cannot report what a CSI driver says about the node, trying again", "driver", d.name, "err", err,
+			"retryIn", retryIn)
+		unlock, err := c.drivers.reports.Lock(ctx, d.name)
+		if err != nil {
+			return // the agent ends
+		}
+		defer unlock()
+		if c.drivers.doubt(d) {
+			c.cfg.Gone(ctx, d.name)
+		}
+	})
 }
 
 // isVersion1 reports whether a version has the form 1, 1.x or 1.x.y, with or without a v in front.

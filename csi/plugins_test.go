@@ -116,7 +116,7 @@ func TestDriverMoves(t *testing.T) {
 }
 
 // TestDriverRegisteredTwice checks that the newer registration of a driver serves, and alone is reported; when its
-// socket goes, the earlier one, which is still there, serves and is reported again.
+// socket goes, the earlier one, which is still there, serves and is asked and reported again.
 func TestDriverRegisteredTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -135,16 +135,62 @@ func TestDriverRegisteredTwice(t *testing.T) {
 	w.setPeriod(0)
 	w.publish("pod-1", w.volume("a"))
 	w.unpublish("pod-1", w.volume("a"))
+	w.Until("the first is reported", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.infos) > 3 })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var limits []int64
 	for _, info := range w.infos {
 		limits = append(limits, info.MaxVolumes)
 	}
-	want := []int64{7, 6, 5, 7} // of the first, twice of the second, of the first
-	if len(limits) < len(want) || !slices.Equal(limits[:len(want)], want) || len(w.gone) != 0 {
-		t.Errorf("got the limits %v and gone %v, want %v first and none gone", limits, w.gone, want)
+	want := []int64{7, 6, 5, 5} // of the first, twice of the second, of the first
+	if !slices.Equal(limits, want) || len(w.gone) != 0 {
+		t.Errorf("got the limits %v and gone %v, want %v and none gone", limits, w.gone, want)
 	}
+}
+
+// TestEarlierRegistrationDoesNotAnswer checks that a driver is reported as gone while the earlier registration, which
+// serves again, does not answer, and as registered when it does, also if the first reports fail.
+func TestEarlierRegistrationDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	earlier := w.plugin()
+	earlier.Endpoint = filepath.Join(w.root, "plugins/earlier.sock")
+	start := func() *fake.Driver {
+		d, err := fake.Start(fake.Config{
+			Name:       driverName,
+			NodeID:     "node",
+			State:      filepath.Join(w.state, "earlier"),
+			Socket:     earlier.Endpoint,
+			MaxVolumes: 3,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	driver := start()
+	_, err := w.csi.Accept(t.Context(), earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dismiss, err := w.csi.Accept(t.Context(), w.plugin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver.Close()
+	dismiss(t.Context())
+	w.Until("the driver is reported as gone", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.gone) > 0 })
+	w.mu.Lock()
+	w.refuse = errors.New("no CSINode for you")
+	before := len(w.infos)
+	w.mu.Unlock()
+	driver = start()
+	defer driver.Close()
+	w.Until("two reports have failed", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.infos) > before+1 })
+	w.mu.Lock()
+	w.refuse = nil
+	w.mu.Unlock()
+	w.Until("the driver is reported", func() bool { return w.csi.Drivers()[0].MaxVolumes == 3 })
 }
 
 // TestRegistrationRefused checks that the driver is notified of a refused registration, which is then retried.
