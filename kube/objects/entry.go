@@ -234,12 +234,16 @@ func (e *entry) release() {
 	}
 }
 
-// store stores the object, or why there is none, and reports whether it did: an err that says nothing about the object
-// changes nothing if e is certain. Of one version the first copy stays, so that
-// containers which are created at once hold one copy.
+// keeps reports whether e stays as it is after an err: it is certain, and err says nothing about the object.
+func (e *entry) keeps(err error) bool {
+	return err != nil && !apierrors.IsNotFound(err) && e.certain()
+}
+
+// store stores the object, or why there is none, and reports whether it did: e may keep what it has. Of one version the
+// first copy stays, so that containers which are created at once hold one copy.
 func (e *entry) store(obj metav1.Object, err error) bool {
 	e.release()
-	if err != nil && !apierrors.IsNotFound(err) && e.certain() {
+	if e.keeps(err) {
 		return false
 	}
 	if e.err = err; obj == nil || e.obj == nil || obj.GetUID() != e.obj.GetUID() || version(obj) != version(e.obj) {

@@ -51,12 +51,14 @@ func (o *Objects) get(ctx context.Context, k key) (metav1.Object, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if e.keeps(err) {
+		return e.obj, e.err
+	}
 	if e.stop != nil { // a watch has started meanwhile, and is newer
 		return obj, err
 	}
-	if e.store(obj, err) {
-		o.updateWatch(e) // a missing object is watched for
-	}
+	e.store(obj, err)
+	o.updateWatch(e) // a missing object is watched for
 	return e.obj, e.err
 }
 

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,5 +107,19 @@ func TestKnownWhileForbidden(t *testing.T) {
 		b.wantValue("env", "2")
 		b.wantValue("other", "1")
 		b.o.Drop(pod.UID)
+	})
+}
+
+// TestForbiddenWhileWatchBegins checks that what is known counts if a pod begins to watch it during a read that is
+// forbidden.
+func TestForbiddenWhileWatchBegins(t *testing.T) {
+	run(t, func(b *bench) {
+		b.learn()
+		var watch sync.Once
+		b.server.Intercept(func(*http.Request) *apierrors.StatusError {
+			watch.Do(func() { b.o.Use("q", []Ref{ref("env", true)}) })
+			return apierrors.NewForbidden(corev1.Resource("any"), "any", nil)
+		})
+		b.wantValue("env", "1")
 	})
 }

@@ -165,7 +165,7 @@ func (l *Local) PodCertificate(context.Context, *corev1.Pod, string, int, *tls.C
 // localTimeout is how long a static pod waits for the services: the pod may be the API server itself.
 const localTimeout = time.Second
 
-// Services returns the services of the API server; none if it does not answer.
+// Services returns the services of the API server; none if they cannot be read in time.
 func (l *Local) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
 	bounded, cancel := context.WithTimeout(ctx, localTimeout)
 	defer cancel()

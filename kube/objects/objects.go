@@ -29,7 +29,7 @@ const (
 	// TrustBundles stands for all ClusterTrustBundles: a volume selects those that it shows by label.
 	TrustBundles Kind = "ClusterTrustBundles"
 	// Services stands for the services of a namespace, which the containers of a pod see as environment
-	// variables. They are remembered while a pod uses them, for the time when the API server does not answer.
+	// variables. They are remembered while a pod uses them, for the time when they cannot be read.
 	Services Kind = "Services"
 )
 

@@ -11,8 +11,8 @@ import (
 
 // RuntimeHandler returns the handler of a RuntimeClass, the name by which the runtime knows it. The empty name is the
 // default class, whose handler is empty. If the class does not exist, the error satisfies apierrors.IsNotFound and has
-// the text of the kubelet's. While the API server does not answer, what was last read is returned; otherwise a class
-// that was made again under the same name counts at once.
+// the text of the kubelet's. While it cannot be read, what was last read is returned; otherwise a class that was made
+// again under the same name counts at once.
 func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, error) {
 	if name == "" {
 		return "", nil

@@ -8,9 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ServiceAccount returns the identity and the annotations of the pod's service account. While the API server does not
-// answer, it is what was last read for a pod that UsePod has set: its image may need the account with which it was
-// pulled.
+// ServiceAccount returns the identity and the annotations of the pod's service account. While that cannot be read, it
+// is what was last read for a pod that UsePod has set: its image may need the account with which it was pulled.
 func (o *Objects) ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	account, err := o.accounts.get(pod.UID, func(limit time.Duration) (*corev1.ServiceAccount, error) {
 		got, err := o.serviceAccount(ctx, pod, limit)

@@ -34,8 +34,8 @@ type serviceList struct {
 }
 
 // Services returns the services with a cluster IP of a namespace, and default/kubernetes, reduced to what environment
-// variables need: name, cluster IP and ports. While the API server does not answer, what was last read for a namespace
-// which pods use is returned.
+// variables need: name, cluster IP and ports. While they cannot be read, what was last read for a namespace which pods
+// use is returned.
 func (o *Objects) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
 	recall, cancel := context.WithTimeout(ctx, recallAfter)
 	defer cancel()
