@@ -47,7 +47,7 @@ func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container
 				x.Metrics.HookFellBack()
 			}
 		},
-		PodIP: x.Node().PodAddress(t.Pod, t.podIPs()),
+		PodIP: x.Node().PodAddress(t.Sandbox.OnHost(t.Pod), t.podIPs()),
 	})
 	if errors.Is(err, probes.ErrSleepEnded) {
 		x.Metrics.SleepEnded()

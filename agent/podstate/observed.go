@@ -81,12 +81,20 @@ const (
 	NetworkHost
 )
 
+// OnHost reports whether the sandbox of pod is on the network of the node, as the spec says if the runtime does not.
+func (b *Sandbox) OnHost(pod *corev1.Pod) bool {
+	if b == nil || b.Network == NetworkUnknown {
+		return pod.Spec.HostNetwork
+	}
+	return b.Network == NetworkHost
+}
+
 // Problem says in the kubelet's words why no container of the pod can run in the sandbox; empty if they can.
 func (b *Sandbox) Problem(pod *corev1.Pod) string {
 	switch {
 	case !b.Ready:
 		return "pod sandbox is not ready"
-	case b.Network != NetworkUnknown && (b.Network == NetworkHost) != pod.Spec.HostNetwork:
+	case b.OnHost(pod) != pod.Spec.HostNetwork:
 		return "network namespace mode changed and sandbox needs to be recreated"
 	case !pod.Spec.HostNetwork && len(b.IPs) == 0:
 		return "pod sandbox has no IP address"

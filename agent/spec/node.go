@@ -115,10 +115,10 @@ type MemoryQoS struct {
 // PodDir returns the pod's own directory.
 func (n *Node) PodDir(uid types.UID) string { return path.Join(n.PodsDir, string(uid)) }
 
-// PodAddress returns the address at which hooks reach the containers of a pod, whose own addresses are podIPs. It is
-// empty if the address is not known yet.
-func (n *Node) PodAddress(pod *corev1.Pod, podIPs []string) string {
-	if pod.Spec.HostNetwork {
+// PodAddress returns the address at which hooks reach the containers of a pod, which are on the network of the node or
+// at the pod's own addresses podIPs. It is empty if the address is not known yet.
+func (n *Node) PodAddress(onHost bool, podIPs []string) string {
+	if onHost {
 		podIPs = n.HostIPs
 	}
 	if len(podIPs) == 0 {
