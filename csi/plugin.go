@@ -35,12 +35,13 @@ func (c *CSI) Accept(ctx context.Context, p plugins.Info) (dismiss func(context.
 	following, stop := context.WithCancel(c.background.Context())
 	d.stop = stop
 	c.background.Begin(func() { d.followProcess(following, c.log) }) // adding the driver may take long
+	nodeID := d.info.NodeID                                          // from here on mu guards it
 	pods, err := c.drivers.add(ctx, d, c.cfg.Registered)
 	if err != nil {
 		stop()
 		return nil, errors.Join(err, d.conn.Close())
 	}
-	c.log.Info("CSI driver registered", "driver", d.name, "nodeID", d.info.NodeID)
+	c.log.Info("CSI driver registered", "driver", d.name, "nodeID", nodeID)
 	if len(pods) > 0 {
 		c.cfg.Wake(pods)
 	}
