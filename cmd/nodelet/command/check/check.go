@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,10 @@ type Machine struct {
 	Now time.Time
 	// Serving says that an agent runs now, so its ports are in use.
 	Serving bool
+
+	// dir is the working directory of the agent that runs now, to which its relative paths refer; empty for that of
+	// nodelet check.
+	dir string
 }
 
 // All runs all checks.
@@ -192,6 +197,9 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 		return nil, nil, nil
 	}
 	m.Serving = true
+	if m.dir, err = os.Readlink("/proc/" + a.PID + "/cwd"); err != nil {
+		m.dir = "/" // that of a service by default
+	}
 	args := a.Args
 	if len(c.Args) > 0 {
 		args = c.Args

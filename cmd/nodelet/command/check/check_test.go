@@ -133,6 +133,19 @@ func TestPortsOfRunningAgent(t *testing.T) {
 	if _, _, err := m.arguments(call, false); err != nil || !m.Serving {
 		t.Errorf("got that an agent runs: %v, %v, want that it does", m.Serving, err)
 	}
+	// A relative path in the configuration of that agent refers to its working directory.
+	if _, _, err := m.arguments(command.Call{Context: t.Context(), Root: m.Root}, false); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"": "", "manifests": dir + "/manifests", "/manifests": "/manifests"} {
+		if got := m.path(path); got != m.Root+want {
+			t.Errorf("path %q of the agent: got %s, want %s", path, got, m.Root+want)
+		}
+	}
 }
 
 func TestKernel(t *testing.T) {

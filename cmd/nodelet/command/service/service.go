@@ -171,11 +171,13 @@ func sameNode(before, c *config.Config, unit string) error {
 		"kubectl drain, and then stop %[1]s", unit, flag)
 }
 
-// sameFile reports whether two paths lead to the same file, whether it exists or not.
+// sameFile reports whether two paths of services lead to the same file, whether it exists or not. A service runs in /
+// by default, wherever the administrator is.
 func sameFile(a, b string) bool {
+	a, b = filepath.Join("/", a), filepath.Join("/", b)
 	one, err := os.Stat(a)
 	other, otherErr := os.Stat(b)
-	return filepath.Clean(a) == filepath.Clean(b) || err == nil && otherErr == nil && os.SameFile(one, other)
+	return a == b || err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
 // refuse returns an error if pods would lose what the settings promise them, if the node would not have its name, if

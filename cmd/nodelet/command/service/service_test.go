@@ -321,3 +321,11 @@ func runKubelet(t *testing.T, flags ...string) (bin string) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	return bin
 }
+
+// TestSameFile checks that relative paths refer to the working directory of services.
+func TestSameFile(t *testing.T) {
+	dir := t.TempDir()
+	if !sameFile(dir, dir[1:]) || sameFile(dir, "x"+dir) {
+		t.Error("a relative path is not one below /")
+	}
+}
