@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/test/testbed"
 )
@@ -92,6 +95,11 @@ func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sighting
 		return nil, err
 	}
 	defer release()
+	unshare, err := share()
+	if err != nil {
+		return nil, err
+	}
+	defer unshare()
 	tb, err := testbed.Up(ctx, testbed.Options{
 		Name:        o.name,
 		NodeletBin:  o.bin,
@@ -117,4 +125,30 @@ func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sighting
 	}
 	defer r.close()
 	return r.all(ctx, pods, o.wave)
+}
+
+// sharedDir is a directory of the machine whose later mounts a container can see. The root of many machines is a
+// private mount, for which runtimes refuse the mount propagation of the corpus.
+const sharedDir = "/run/nodelet-differential"
+
+// share makes sharedDir a shared mount, until undo is called.
+func share() (undo func(), err error) {
+	if err := os.MkdirAll(sharedDir, 0o755); err != nil {
+		return nil, err
+	}
+	undo = func() {
+		if err := errors.Join(unix.Unmount(sharedDir, unix.MNT_DETACH), os.Remove(sharedDir)); err != nil {
+			fmt.Fprintf(os.Stderr, "differential: remove %s: %v\n", sharedDir, err)
+		}
+	}
+	_ = unix.Unmount(sharedDir, unix.MNT_DETACH) // what a killed run has left
+	err = unix.Mount(sharedDir, sharedDir, "", unix.MS_BIND, "")
+	if err == nil {
+		err = unix.Mount("", sharedDir, "", unix.MS_SHARED, "")
+	}
+	if err != nil {
+		undo()
+		return nil, fmt.Errorf("make %s a shared mount: %w", sharedDir, err)
+	}
+	return undo, nil
 }

@@ -33,6 +33,8 @@ const (
 	podLimit = 5 * time.Minute
 	// settle is how long a pod is watched after that.
 	settle = 3 * time.Second
+	// eventsQuiet is for how long no event has come when all are taken to be there.
+	eventsQuiet = 15 * time.Second
 )
 
 // sighting is everything that was observed about one pod.
@@ -71,7 +73,7 @@ func readCorpus(dir, only string) (pods []*corev1.Pod, err error) {
 	if err != nil {
 		return nil, err
 	}
-	names := strings.NewReplacer("BUSYBOX", testbed.BusyboxImage, "AGNHOST", testbed.AgnhostImage)
+	names := strings.NewReplacer("BUSYBOX", testbed.BusyboxImage, "AGNHOST", testbed.AgnhostImage, "SHARED", sharedDir)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -230,7 +232,7 @@ func (r *run) all(ctx context.Context, pods []*corev1.Pod, wave int) (sightings,
 			return nil, err
 		}
 	}
-	return r.seen, ctx.Err()
+	return r.seen, r.addEvents(ctx)
 }
 
 // things creates the objects that the corpus refers to.
@@ -291,13 +293,41 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("pod %s was not deleted in time", pod.Name)
 	}
 	select {
-	case <-time.After(settle): // the last events arrive late
+	case <-time.After(settle): // the last calls come late
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	s.Calls = r.proxy.of(s.UID)
-	s.Events, err = r.events(ctx, pod.Name)
-	return err
+	return nil
+}
+
+// addEvents gives each pod its events, when no new one has come for a while: an agent may write them late.
+func (r *run) addEvents(ctx context.Context) error {
+	var list corev1.EventList
+	for last, since := "", time.Now(); time.Since(since) < eventsQuiet; {
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		list = corev1.EventList{}
+		if err := r.api.Core.Get().Namespace(namespace).Resource("events").Do(ctx).Into(&list); err != nil {
+			return err
+		}
+		var versions strings.Builder
+		for i := range list.Items {
+			versions.WriteString(list.Items[i].Name + " " + list.Items[i].ResourceVersion + "\n")
+		}
+		if now := versions.String(); now != last {
+			last, since = now, time.Now()
+		}
+	}
+	for _, e := range list.Items {
+		if s := r.seen[e.InvolvedObject.Name]; s != nil {
+			s.Events = append(s.Events, e)
+		}
+	}
+	return nil
 }
 
 func (r *run) events(ctx context.Context, pod string) ([]corev1.Event, error) {
