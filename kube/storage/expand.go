@@ -30,8 +30,8 @@ func (c *Claim) Growth() *resource.Quantity {
 	return nil
 }
 
-// plain reports whether no external-resizer that knows the status of an expansion on a node has written it: nobody
-// reads anything but the size.
+// plain reports whether no external-resizer that knows the status of an expansion on a node has written it. Then only
+// the sizes count.
 func (c *Claim) plain() bool {
 	_, status := c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	_, allocated := c.PVC.Status.AllocatedResources[corev1.ResourceStorage]

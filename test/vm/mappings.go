@@ -65,7 +65,7 @@ func (m mappings) raise() error {
 	return os.WriteFile(m.limit, []byte(enoughMappings), 0)
 }
 
-// restore sets the limit that was before, unless somebody else has set another one since.
+// restore sets the limit that was before, unless another program has changed it since.
 func (m mappings) restore() {
 	was, err := os.ReadFile(m.kept)
 	now, err2 := os.ReadFile(m.limit)

@@ -65,7 +65,7 @@ func TestMappingsAfterKill(t *testing.T) {
 	p.want("after a run", "65530")
 }
 
-// TestMappingsOfOthers checks that a limit that somebody else has set stays.
+// TestMappingsOfOthers checks that a limit that another program has set stays.
 func TestMappingsOfOthers(t *testing.T) {
 	p := play(t, enoughMappings, "")
 	p.begin()()
