@@ -364,11 +364,11 @@ func (m *Memory) RuntimeReady() {
 	}
 }
 
-// MayLackObjects reports whether the creation of a container has failed before the runtime was called. A key of a
-// ConfigMap may be missing, but a full disk has the same reason.
+// MayLackObjects reports whether the pull of an image has failed without a pull secret, or the creation of a container
+// before the runtime was called. A key of a ConfigMap may be missing, but a full disk has the same reason.
 func (m *Memory) MayLackObjects() bool {
 	for _, f := range m.Failures {
-		if f.Reason == podutil.ReasonCreateContainerConfig {
+		if f.Lacks || f.Reason == podutil.ReasonCreateContainerConfig {
 			return true
 		}
 	}

@@ -3,6 +3,8 @@ package podstate
 import (
 	"testing"
 	"time"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // TestLostAnswers checks that what a step takes away is unknown as soon as the step begins, whatever its answer is: it
@@ -85,5 +87,26 @@ func TestUnstartedContainers(t *testing.T) {
 	try("app.2", nil)
 	if len(m.Unstarted) > 0 {
 		t.Errorf("after a start: got %v, want no failure", m.Unstarted)
+	}
+}
+
+// TestMayLackObjects checks that the objects of a pod are watched as long as a step has failed that may succeed with
+// other objects.
+func TestMayLackObjects(t *testing.T) {
+	for step, problem := range map[Step]Problem{
+		EnsureImage{Container: "app"}:   {Reason: podutil.ReasonErrImagePull, Lacks: true},
+		CreateContainer{Name: "app"}:    {Reason: podutil.ReasonCreateContainerConfig},
+		EnsureImage{Container: "other"}: {Reason: podutil.ReasonErrImagePull},
+	} {
+		m := NewMemory()
+		m.Ended(Result{Step: step, Problem: &problem}, time.Time{})
+		want := step != EnsureImage{Container: "other"}
+		if got := m.MayLackObjects(); got != want {
+			t.Errorf("after %+v of %+v: got lacking %v, want %v", problem, step, got, want)
+		}
+		m.Ended(Result{Step: step}, time.Time{})
+		if m.MayLackObjects() {
+			t.Errorf("after %+v has succeeded: got lacking, want not", step)
+		}
 	}
 }

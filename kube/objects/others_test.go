@@ -140,6 +140,38 @@ func TestPullSecretsWhileServerIsAway(t *testing.T) {
 	})
 }
 
+// TestForbiddenPullSecret checks that a pod whose image could not be pulled learns that a pull secret can now be read
+// which the API server did not show before.
+func TestForbiddenPullSecret(t *testing.T) {
+	run(t, func(b *bench) {
+		b.server.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
+		pod := testPod()
+		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}}
+		for _, err := range []*apierrors.StatusError{
+			apierrors.NewForbidden(corev1.Resource("secrets"), "s", nil), down(nil),
+		} {
+			b.server.Intercept(func(*http.Request) *apierrors.StatusError { return err })
+			b.o.UsePod(pod, false)
+			if got, _, err := b.o.PullSecrets(b.Context(), pod); err == nil {
+				b.Errorf("got %v, want the error of the API server", got)
+			}
+			b.o.UsePod(pod, true) // the pull has failed
+			time.Sleep(10 * time.Minute)
+			b.wantChanges()
+			b.server.Intercept(nil)
+			time.Sleep(30 * time.Second)
+			b.wantChanges("[uid]")
+			b.o.UsePod(pod, false)
+			b.o.Drop(pod.UID)
+			time.Sleep(linger + time.Second)
+			b.wantChanges()
+			if n := b.server.Watches(); n != 0 {
+				b.Errorf("got %d watches after the last pod, want none", n)
+			}
+		}
+	})
+}
+
 // TestServiceAccountWhileServerIsAway checks that a container of a running pod can start again if its image was pulled
 // with a token of its service account. It is forgotten with the pod, and when it does not exist any more.
 func TestServiceAccountWhileServerIsAway(t *testing.T) {

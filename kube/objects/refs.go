@@ -10,7 +10,8 @@ import (
 )
 
 // UsePod sets what the pod uses from now on: see Use. lacking reports that a container cannot be created, perhaps
-// because something is missing in the objects of its environment, which are watched for that time.
+// because something is missing in the objects of its environment or among its pull secrets, which are watched for that
+// time.
 func (o *Objects) UsePod(pod *corev1.Pod, lacking bool) { o.Use(pod.UID, refsOf(pod, lacking)) }
 
 // Drop takes back what UsePod has set: the pod is gone.
@@ -23,9 +24,9 @@ func (l *Local) UsePod(pod *corev1.Pod, lacking bool) { l.Use(pod.UID, refsOf(po
 func (l *Local) Drop(pod types.UID) { l.Use(pod, nil) }
 
 // refsOf lists the ConfigMaps and Secrets that a pod refers to; it is never nil. Those in volumes are kept up to
-// date. Those in environment variables are read when a container is created, and watched while something in them may be
-// missing, so that a container cannot be created. Pull secrets are read when an image is needed: a private one that is
-// on the node may be used only with the credentials with which it was pulled.
+// date. Those in environment variables are read when a container is created, and pull secrets when an image is needed:
+// a private one that is on the node may be used only with the credentials with which it was pulled. Both are watched
+// while something in them may be missing, so that a container cannot be created.
 func refsOf(pod *corev1.Pod, lacking bool) []Ref {
 	all := []Ref{{Kind: Services, Namespace: podutil.ServicesNamespace(pod)}}
 	index := map[key]int{} // a pod may name an object in many places
@@ -53,7 +54,7 @@ func refsOf(pod *corev1.Pod, lacking bool) []Ref {
 		}
 	}
 	for _, r := range podutil.PullSecretReferences(&pod.Spec, nil) {
-		add(Secret, r.Name, false)
+		add(Secret, r.Name, lacking)
 	}
 	return all
 }

@@ -79,7 +79,7 @@ func TestRefsOf(t *testing.T) {
 		t.Error("got nil, which says that the pod is gone, want an empty list")
 	}
 	for _, r := range refsOf(pod, true) { // a container lacks something in them
-		if !r.Watch && r.Kind != Services && r.Name != "pull" {
+		if !r.Watch && r.Kind != Services {
 			t.Errorf("got %+v, want it watched", r)
 		}
 	}
