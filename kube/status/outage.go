@@ -1,7 +1,9 @@
 package status
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/http"
 	"time"
 
@@ -12,11 +14,13 @@ import (
 )
 
 // noteServer delays all requests while none reaches a working API server, until one does. A pod that has failed before
-// tells nothing new: it may fail alone, for example because the API server is slow to call a webhook for its namespace.
+// tells nothing new, and a request that took too long nothing about others.
 func (p *Publisher) noteServer(e *entry, err error) {
 	switch {
 	case !isOutage(err):
 		p.serverWorks()
+		return
+	case isSlow(err):
 		return
 	case e.retry == 0:
 		p.failures++
@@ -48,7 +52,9 @@ func suggestedDelay(err error) time.Duration {
 // retryLater queues the entry for another attempt after its own back-off.
 func (p *Publisher) retryLater(e *entry, j job, err error) {
 	e.queued, e.since = min(e.queued, normal), j.since
-	if j.gone {
+	if isSlow(err) { // others go first, however many there are of these
+		e.queued = normal
+	} else if j.gone {
 		e.queued = urgent
 	}
 	first, most := podRetryFirst, podRetryMax
@@ -77,4 +83,14 @@ func isOutage(err error) bool {
 	code := status.Status().Code
 	return code >= 500 && !apierrors.IsInternalError(err) || code == http.StatusTooManyRequests ||
 		code == http.StatusUnauthorized
+}
+
+// isSlow reports whether err says that a request took too long after it had reached the API server. That may wait for
+// webhooks of the namespace. Such requests make no storm: they take a minute, and each has a place for half of it.
+func isSlow(err error) bool {
+	if apierrors.IsTimeout(err) {
+		return !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	}
+	failed, network := errors.AsType[*net.OpError](err)
+	return errors.Is(err, context.DeadlineExceeded) && !(network && failed.Op == "dial")
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/nodelet/nodelet/kube/client"
 )
 
 func TestOutageLosesNothingAndMakesNoStorm(t *testing.T) {
@@ -211,6 +215,66 @@ func TestSlowWebhook(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSlowNamespace checks that the statuses of other pods do not wait for all those of a namespace whose requests the
+// API server, or this client, gives up after a minute.
+func TestSlowNamespace(t *testing.T) {
+	for name, failure := range map[string]error{
+		"server": apierrors.NewTimeoutError("request did not complete within requested timeout", 0),
+		"client": context.DeadlineExceeded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, 8)
+				b.api.before = func(_, path string) error {
+					if strings.Contains(path, "/pods/slow") {
+						time.Sleep(time.Minute)
+						return failure
+					}
+					return nil
+				}
+				b.run(t)
+				for i := range 40 {
+					slow := b.api.add(testPod(fmt.Sprint("slow", i)))
+					b.p.SetGone(slow, running(slow, false))
+				}
+				for i := range 10 {
+					time.Sleep(10 * time.Minute)
+					pod := b.api.add(testPod(fmt.Sprint("good", i)))
+					b.p.Set(pod, running(pod, i%2 == 0))
+					wait := 3 * time.Minute
+					if i%2 == 0 { // the change is urgent
+						wait = hangs
+					}
+					time.Sleep(wait + time.Second)
+					synctest.Wait()
+					if b.api.get("ns", pod.Name).Status.Phase != corev1.PodRunning {
+						t.Errorf("%s: its status waits after %s, want it sent", pod.Name, wait)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestSlowIsNoOutage checks which errors say that one request took too long, and nothing about the API server.
+func TestSlowIsNoOutage(t *testing.T) {
+	late := client.Within(t.Context(), 0, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+	for err, want := range map[error]bool{
+		late:                                     true,
+		apierrors.NewTimeoutError("too long", 0): true,
+		&url.Error{Op: "Patch", Err: dial}:       false,
+		&url.Error{Op: "Patch", Err: errors.New("reset")}:         false,
+		notJSON(http.StatusGatewayTimeout):                        false,
+		apierrors.NewServiceUnavailable("starting"):               false,
+		apierrors.NewInternalError(errors.New("calling webhook")): false,
+	} {
+		if got := isSlow(err); got != want {
+			t.Errorf("%v: got slow %v, want %v", err, got, want)
+		}
+	}
 }
 
 func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
