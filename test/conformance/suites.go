@@ -95,6 +95,14 @@ var suites = map[string]suite{
 		label: "!Flaky",
 		node:  true,
 	},
+	"single-conformance": {
+		title: "`e2e_node`: the rest of NodeConformance, image volumes, pull credentials, huge pages, user namespaces",
+		focus: `\] (Hostname of Pod|Pod (Host )?IPs|Mount recursive read-only|(Default)?ProcMount|AppArmor|ImageVolume|` +
+			`(Pod Level )?HugePages|HugepageAware|OSArchLabel|Ensure Credential|Probe Stress|user namespaces|` +
+			`Checkpoint Container|Container Runtime Conformance)|PID namespace sharing|in the host (IPC|network)`,
+		label: "!Flaky",
+		node:  true,
+	},
 	"single-dra": {
 		title: "`e2e_node`: drivers of dynamic resources (DRA)",
 		focus: `\[DRA\] \[Feature:DynamicResourceAllocation\]`,
