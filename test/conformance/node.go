@@ -102,6 +102,9 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 	if strings.Contains(o.focus, proxySpecs) {
 		args = append(args, "--cri-proxy-enabled")
 	}
+	if strings.Contains(o.focus, standaloneSpecs) {
+		args = append(args, "--standalone-mode")
+	}
 	return results(o, r.command(ctx, args...))
 }
 

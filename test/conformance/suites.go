@@ -117,11 +117,20 @@ var suites = map[string]suite{
 		skip:  `OffByDefault`,
 		node:  true,
 	},
+	"single-standalone": {
+		title: "`e2e_node`: static pods of an agent without an API server",
+		focus: standaloneSpecs,
+		label: "!Flaky",
+		node:  true,
+	},
 }
 
 // proxySpecs is in the names of specs of which each call to the runtime goes through the suite's own proxy, in which
 // they make calls fail or take long.
 const proxySpecs = "Feature:CriProxy"
+
+// standaloneSpecs is in the names of specs for which the suite starts the agent without an API server.
+const standaloneSpecs = "Feature:StandaloneMode"
 
 // The suites of a run that names none: what every node must pass.
 const (
