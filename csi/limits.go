@@ -2,6 +2,8 @@ package csi
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"time"
 )
@@ -50,6 +52,9 @@ func (c *CSI) followLimits(ctx context.Context, d *driver) {
 	}
 }
 
+// errReport is in the chain of errors of refresh that are not about the driver: it has answered.
+var errReport = errors.New("report its answer")
+
 // refresh asks a driver about the node, and passes its answer on if that is news.
 func (a *drivers) refresh(ctx context.Context, d *driver, cfg *Config) error {
 	info, err := d.nodeInfo(ctx)
@@ -71,7 +76,7 @@ func (a *drivers) refresh(ctx context.Context, d *driver, cfg *Config) error {
 		return nil
 	}
 	if err := cfg.Registered(ctx, info); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errReport, err)
 	}
 	a.mu.Lock()
 	d.info = info

@@ -85,6 +85,9 @@ func (c *CSI) reportAgain(d *driver) {
 	}, func(err error, retryIn time.Duration) {
 		c.log.Warn("cannot report what a CSI driver says about the node, trying again", "driver", d.name, "err", err,
 			"retryIn", retryIn)
+		if errors.Is(err, errReport) {
+			return // the driver is there
+		}
 		unlock, err := c.drivers.reports.Lock(ctx, d.name)
 		if err != nil {
 			return // the agent ends

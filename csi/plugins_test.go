@@ -193,6 +193,35 @@ func TestEarlierRegistrationDoesNotAnswer(t *testing.T) {
 	w.Until("the driver is reported", func() bool { return w.csi.Drivers()[0].MaxVolumes == 3 })
 }
 
+// TestEarlierRegistrationIsNotReported checks that a driver whose earlier registration serves again and answers is not
+// reported as gone if only the report fails.
+func TestEarlierRegistrationIsNotReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.untilLimit(7)
+	w.driver.SetMaxVolumes(6)
+	dismiss, err := w.csi.Accept(t.Context(), w.plugin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.refuse = errors.New("no CSINode for you")
+	before := len(w.infos)
+	w.mu.Unlock()
+	w.driver.SetMaxVolumes(5)
+	dismiss(t.Context())
+	w.Until("two reports have failed", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.infos) > before+1 })
+	w.mu.Lock()
+	w.refuse = nil
+	w.mu.Unlock()
+	w.Until("the driver is reported", func() bool { return w.csi.Drivers()[0].MaxVolumes == 5 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.gone) > 0 {
+		t.Errorf("got %q reported as gone, want none", w.gone)
+	}
+}
+
 // TestRegistrationRefused checks that the driver is notified of a refused registration, which is then retried.
 func TestRegistrationRefused(t *testing.T) {
 	t.Parallel()
