@@ -245,8 +245,10 @@ func TestOnePod(t *testing.T) {
 	v := w.volume("a")
 	v.AccessMode = corev1.ReadWriteOncePod
 	w.publish("pod-1", v)
-	if _, err := w.csi.Publish(t.Context(), "pod-2", v); err == nil || !strings.Contains(err.Error(), "ReadWriteOncePod") {
-		t.Errorf("the second pod got %v", err)
+	want := `MountVolume.SetUp failed for volume "pv-a" : ` +
+		"volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+	if _, err := w.csi.Publish(t.Context(), "pod-2", v); err == nil || err.Error() != want {
+		t.Errorf("the second pod: got error %v, want %s", err, want)
 	}
 	w.unpublish("pod-1", v)
 	w.publish("pod-2", v)

@@ -27,8 +27,8 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	rec := c.records.get(v.key())
 	onePod := v.AccessMode == corev1.ReadWriteOncePod
 	if rec != nil && (onePod || rec.OnePod) && rec.usedByOther(pod) {
-		return fmt.Errorf("volume %q uses the ReadWriteOncePod access mode "+
-			"and is already in use by another pod on this node", v.Name)
+		return fmt.Errorf("MountVolume.SetUp failed for volume %q : volume uses the ReadWriteOncePod access mode "+
+			"and is already in use by another pod", v.Name)
 	}
 	if err := c.checkMode(ctx, lock, rec, v); err != nil {
 		return err
