@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nodelet/nodelet/csi"
 )
 
@@ -74,6 +76,27 @@ func TestSELinuxLabel(t *testing.T) {
 		w.unpublish("pod-1", one)
 	}
 	w.unpublish("pod-2", v)
+	w.nothingLeft()
+}
+
+// TestSELinuxLabelOfOnePod checks that of a volume with ReadWriteOncePod in use, a pod with another label hears of the
+// label first, which is counted, and a pod with the same one that the volume is in use.
+func TestSELinuxLabelOfOnePod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	one, two := w.labelled("a", labelOne), w.labelled("a", labelTwo)
+	one.AccessMode, two.AccessMode = corev1.ReadWriteOncePod, corev1.ReadWriteOncePod
+	w.publish("pod-1", one)
+	_, err := w.csi.Publish(t.Context(), "pod-2", two)
+	if _, ok := errors.AsType[*csi.LabelError](err); !ok {
+		t.Errorf("another label: got error %v, want one about the label", err)
+	}
+	if _, err = w.csi.Publish(t.Context(), "pod-2", one); err == nil || !strings.Contains(err.Error(), "another pod") {
+		t.Errorf("the same label: got error %v, want that another pod uses the volume", err)
+	}
+	w.unpublish("pod-1", one)
+	w.publish("pod-2", two)
+	w.unpublish("pod-2", two)
 	w.nothingLeft()
 }
 

@@ -25,13 +25,13 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	}
 	defer lock.release()
 	rec := c.records.get(v.key())
+	if err := c.checkMode(ctx, lock, rec, v); err != nil {
+		return err
+	}
 	onePod := v.AccessMode == corev1.ReadWriteOncePod
 	if rec != nil && (onePod || rec.OnePod) && rec.usedByOther(pod) {
 		return fmt.Errorf("MountVolume.SetUp failed for volume %q : volume uses the ReadWriteOncePod access mode "+
 			"and is already in use by another pod", v.Name)
-	}
-	if err := c.checkMode(ctx, lock, rec, v); err != nil {
-		return err
 	}
 	err = c.records.update(v.key(), memoryOnly, func(r *record) {
 		r.Block = v.Block
