@@ -282,6 +282,28 @@ func TestAbandonedPull(t *testing.T) {
 	}
 }
 
+// TestPullOfAnotherTag checks that pods can use a preloaded image while another tag of its repository is pulled, and
+// that the image of the pull does not look preloaded.
+func TestPullOfAnotherTag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, p := recorded(t, t.TempDir(), preloaded, Config{})
+		rt.AddImage(fake.RemoteImage{Name: "r.io/app:1", ID: "sha256:1"})
+		rt.Publish(fake.RemoteImage{Name: "r.io/app:2", ID: "sha256:2", Takes: time.Hour})
+		go ensure(t, p, "r.io/app:2", corev1.PullIfNotPresent)
+		time.Sleep(2 * time.Minute)
+		rt.AddImage(fake.RemoteImage{Name: "r.io/app:2", ID: "sha256:2"}) // as a runtime that is about to answer
+		for _, policy := range []corev1.PullPolicy{corev1.PullNever, corev1.PullIfNotPresent} {
+			events, err := ensure(t, p, "r.io/app:1", policy)
+			if want := []string{"Pulled"}; err != nil || !slices.Equal(events, want) {
+				t.Errorf("%s: got events %q, error %v, want %q", policy, events, err, want)
+			}
+		}
+		_, err := ensure(t, p, "r.io/app:2", corev1.PullNever)
+		wantReason(t, err, "ErrImageNeverPull", `Container image "r.io/app:2" is not present with pull policy of Never`)
+		time.Sleep(time.Hour)
+	})
+}
+
 // TestManyAbandonedPulls checks that pulls that were given up do not slow down the use of images whose pull is recorded
 // or that are not there, that pods with images without a record look at them together, and that each of them is looked
 // at once when it can bring nothing any more.

@@ -37,7 +37,7 @@ type node struct {
 //   - NotForOthers: a pod may use an image that the agent has pulled only with a login that has opened it.
 //   - NotLost: a pod with such a login may use it, also after a restart, unless its record was damaged.
 //   - Preloaded: every pod may use an image that no pull has brought, at the latest the time Settle after a pull of its
-//     repository was given up.
+//     name was given up.
 func TestRecordsChaos(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -172,16 +172,6 @@ func (n *node) resolve() {
 	}
 }
 
-// mayCome reports whether a pull may bring an image of the same repository yet.
-func (n *node) mayCome(name string) bool {
-	for other := range n.unfinished {
-		if fullRepository(other) == fullRepository(name) {
-			return true
-		}
-	}
-	return false
-}
-
 func (n *node) prune() {
 	refs := slices.Collect(maps.Values(n.present))
 	n.store.Prune(refs, time.Now())
@@ -224,7 +214,8 @@ func (n *node) use(name string) {
 		return
 	}
 	pod := n.login()
-	others := !n.brought[id] && !n.mayCome(name)
+	_, mayCome := n.unfinished[name]
+	others := !n.brought[id] && !mayCome
 	want := others || n.open[id]
 	object := pod.Secrets[0]
 	object.CredentialHash = ""

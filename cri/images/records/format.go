@@ -172,14 +172,30 @@ func repository(image string) (string, error) {
 	return image, nil
 }
 
-// fullRepository returns the name of an image with its registry, and without tag and digest. Docker Hub may be left out
-// in image.
-func fullRepository(image string) string {
+// target is the repository of an image, with its registry, and its tag; empty for a name with a digest: runtimes ignore
+// the tag of one that has both.
+type target struct{ repository, tag string }
+
+// targetOf returns the target of an image. Docker Hub and the tag latest may be left out in its name.
+func targetOf(image string) target {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
-		return image
+		return target{repository: image}
 	}
-	return named.Name()
+	t := target{repository: named.Name()}
+	if _, digested := named.(reference.Digested); digested {
+		return t
+	}
+	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok {
+		t.tag = tagged.Tag()
+	}
+	return t
+}
+
+// mayBring reports whether a pull to the target t may bring an image that is asked for by the target of: by a digest
+// what a pull of any tag brings may be found, by a tag only what a pull of this tag brings.
+func (t target) mayBring(of target) bool {
+	return t == of || t.repository == of.repository && of.tag == ""
 }
 
 // isID reports whether an image is named by the runtime's ID, or by the beginning of it.

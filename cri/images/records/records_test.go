@@ -211,7 +211,7 @@ func TestPullEndsMeanwhile(t *testing.T) {
 
 // TestUnfinishedPullByAnotherName checks that an image whose pull has begun does not look preloaded by any name by
 // which it may be found, until a pull has ended, or ended without an answer and brought nothing. Images of other
-// repositories do.
+// repositories and with other tags do.
 func TestUnfinishedPullByAnotherName(t *testing.T) { synctest.Test(t, testUnfinishedPullByAnotherName) }
 
 func testUnfinishedPullByAnotherName(t *testing.T) {
@@ -221,13 +221,14 @@ func testUnfinishedPullByAnotherName(t *testing.T) {
 	s := open(t, root, preloaded)
 	check := func(when string, s *Store, want bool) {
 		t.Helper()
-		for _, name := range []string{image, "docker.io/team/app@" + digest, "docker.io/team/app:2", "team/app", digest,
+		for _, name := range []string{image, "team/app:1", "docker.io/team/app@" + digest, "team/app:2@" + digest, digest,
 			"sha256:0000"} {
 			if got := allowed(t, s, name, ref, Credentials{}); got != want {
 				t.Errorf("%s, %s: got allowed %t, want %t", when, name, got, want)
 			}
 		}
-		for _, name := range []string{"r.io/team/app:1", "docker.io/team/application:1"} {
+		for _, name := range []string{"r.io/team/app:1", "docker.io/team/application:1", "docker.io/team/app:2",
+			"team/app"} {
 			if !allowed(t, s, name, "sha256:2", Credentials{}) {
 				t.Errorf("%s, %s: got not allowed, want allowed", when, name)
 			}
@@ -261,6 +262,29 @@ func testUnfinishedPullByAnotherName(t *testing.T) {
 	s.Failed(image)
 	check("not there", s, true)
 	check("not there, after a restart", open(t, root, preloaded), true)
+}
+
+// TestNamesOfUnfinishedPull checks by which names an image does not look preloaded while it is pulled.
+func TestNamesOfUnfinishedPull(t *testing.T) {
+	one, two := "@sha256:"+strings.Repeat("1", 64), "@sha256:"+strings.Repeat("2", 64)
+	for image, names := range map[string]struct{ pulled, preloaded []string }{
+		"app":                     {[]string{"app:latest", "docker.io/library/app:latest", "app" + one}, []string{"app:1"}},
+		"docker.io/library/app:1": {[]string{"app:1", "app:2" + one}, []string{"app", "app:2"}},
+		"r.io/app" + one:          {[]string{"r.io/app" + two, "r.io/app:1" + one}, []string{"r.io/app", "r.io/app:1"}},
+		"r.io/app:1" + one:        {[]string{"r.io/app" + one}, []string{"r.io/app", "r.io/app:1", "app" + one}},
+		"UPPER":                   {[]string{"UPPER"}, []string{"upper", "UPPER:latest"}},
+	} {
+		s := open(t, t.TempDir(), preloaded)
+		if err := s.Begin(t.Context(), image); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range append(slices.Clone(names.pulled), names.preloaded...) {
+			want := slices.Contains(names.preloaded, name)
+			if got := allowed(t, s, name, "sha256:1", Credentials{}); got != want {
+				t.Errorf("%s while %s is pulled: got allowed %t, want %t", name, image, got, want)
+			}
+		}
+	}
 }
 
 // TestUnresolvedPulls checks what pulls that ended without an answer have brought, by the IDs that the image had before

@@ -49,8 +49,8 @@ type Store struct {
 	mu sync.Mutex
 	// pulls is the number of pulls under way by image name.
 	pulls map[string]int
-	// begun are the images with an intent, and the repository of each with its registry.
-	begun map[string]string
+	// begun are the images with an intent, and the target of each.
+	begun map[string]target
 	// written is when this process last wrote the record of an ID.
 	written map[string]time.Time
 	// unresolved are the images that a pull may have brought without a record. Each of them has an intent.
@@ -75,7 +75,7 @@ func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, erro
 		policy:  newPolicy(name, exempt),
 		log:     log,
 		pulls:   map[string]int{},
-		begun:   map[string]string{},
+		begun:   map[string]target{},
 		written: map[string]time.Time{},
 
 		unresolved: map[string]unresolved{},
@@ -86,7 +86,7 @@ func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, erro
 		}
 	}
 	for _, image := range s.intents() {
-		s.begun[image] = fullRepository(image)
+		s.begun[image] = targetOf(image)
 		s.unresolved[image] = unresolved{since: time.Now()}
 	}
 	return s, nil
@@ -107,7 +107,7 @@ func (s *Store) Begin(ctx context.Context, image string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pulls[image]++
-	s.begun[image] = fullRepository(image)
+	s.begun[image] = targetOf(image)
 	return nil
 }
 
@@ -323,15 +323,16 @@ func (s *Store) mayBePulled(image string) (bool, error) {
 	return err == nil, nil
 }
 
-// hasBegun reports whether an image of the same repository has an intent. The ID of an image does not name its
-// repository: then any image counts.
+// hasBegun reports whether an image has an intent whose pull may bring the one that is asked for. The ID of an image
+// names neither repository nor tag: then any image counts.
 func (s *Store) hasBegun(image string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if isID(image) {
 		return len(s.begun) > 0
 	}
-	return slices.Contains(slices.Collect(maps.Values(s.begun)), fullRepository(image))
+	asked := targetOf(image)
+	return slices.ContainsFunc(slices.Collect(maps.Values(s.begun)), func(t target) bool { return t.mayBring(asked) })
 }
 
 // Recorded reports whether there is a record of the image with the ID ref.
