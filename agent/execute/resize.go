@@ -55,7 +55,8 @@ func mayHave(c *podstate.Container) podstate.Size {
 	return *c.Size
 }
 
-// pod resizes the pod's cgroup. The runtime is called first, so that its plugins may refuse.
+// pod resizes the pod's cgroup. The runtime is called first, so that its plugins may refuse. It gets the size before
+// again if the cgroup keeps that.
 func (x *resizes) pod(ctx context.Context, t *Task, s podstate.ResizePod) error {
 	if s.LowersMemory {
 		used := func() (uint64, error) { return x.Cgroups.MemoryUsage(t.Pod) }
@@ -63,15 +64,30 @@ func (x *resizes) pod(ctx context.Context, t *Task, s podstate.ResizePod) error 
 			return err
 		}
 	}
-	if t.Sandbox != nil {
-		resources, overhead := spec.SandboxResources(t.Pod, x.Node())
-		err := x.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
-			PodSandboxId: t.Sandbox.ID, Resources: resources, Overhead: overhead})
-		if err != nil && !cri.IsUnimplemented(err) && !strings.Contains(cri.Message(err), "not implemented") {
-			return err
+	if err := x.sandbox(ctx, t, s.To); err != nil {
+		return err
+	}
+	err := x.Cgroups.Resize(t.Pod, s.To)
+	if err != nil && t.has != (podstate.Size{}) {
+		if err := x.sandbox(ctx, t, t.has); err != nil {
+			t.Log.Warn("the runtime does not take back the resize of the pod", "err", err)
 		}
 	}
-	return x.Cgroups.Resize(t.Pod, s.To)
+	return err
+}
+
+// sandbox passes the size of the pod's cgroup to the runtime, if the pod has a sandbox.
+func (x *resizes) sandbox(ctx context.Context, t *Task, size podstate.Size) error {
+	if t.Sandbox == nil {
+		return nil
+	}
+	resources, overhead := spec.ResizedSandbox(t.Pod, x.Node(), size)
+	err := x.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
+		PodSandboxId: t.Sandbox.ID, Resources: resources, Overhead: overhead})
+	if cri.IsUnimplemented(err) || err != nil && strings.Contains(cri.Message(err), "not implemented") {
+		return nil
+	}
+	return err
 }
 
 // fits returns an error unless less memory is used than a new limit: otherwise the kernel would kill processes.

@@ -46,6 +46,8 @@ type Task struct {
 	services *serviceRead
 	// onDisk is the volume's directory, for Unmount.
 	onDisk volumes.OnDisk
+	// has is the size of the pod's cgroup, for ResizePod; the zero value if it is not known.
+	has podstate.Size
 }
 
 // instance returns the instance with an ID; nil if there is none.
@@ -164,5 +166,7 @@ func (x *Executor) Begin(
 		t.image = r.pulled[podstate.EnsureImage{Container: s.Name}.Key()]
 	case podstate.Unmount:
 		t.onDisk = r.onDisk[s.Volume]
+	case podstate.ResizePod:
+		t.has, _ = memory.PodSize()
 	}
 }

@@ -8,12 +8,16 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/host/cgroups/cpu"
 	"github.com/nodelet/nodelet/host/cgroups/names"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const defaultPeriod = 100 * time.Millisecond
+
+// noBound is no limit where 0 means no change.
+const noBound = -1
 
 // ContainerResources returns the resources of a container, for its creation and for a later resize. If the container
 // has no limit of its own for CPU or memory, the pod's limit applies.
@@ -45,6 +49,23 @@ func SandboxResources(pod *corev1.Pod, node *Node) (resources, overhead *runtime
 	return resources, overhead
 }
 
+// ResizedSandbox returns SandboxResources while the pod's cgroup has a size, which includes the overhead.
+func ResizedSandbox(pod *corev1.Pod, node *Node, size podstate.Size) (
+	resources, overhead *runtimeapi.LinuxContainerResources) {
+	resources, overhead = SandboxResources(pod, node)
+	milli := podutil.Amount(pod.Spec.Overhead, corev1.ResourceCPU)
+	resources.CpuShares = cpu.Shares(cpu.Milli(size.Shares) - milli)
+	resources.CpuQuota, resources.MemoryLimitInBytes = noBound, noBound
+	if size.Quota > 0 {
+		resources.CpuPeriod = size.Period
+		resources.CpuQuota = size.Quota - cpu.Quota(milli, size.Period)
+	}
+	if size.Memory > 0 {
+		resources.MemoryLimitInBytes = size.Memory - overhead.MemoryLimitInBytes
+	}
+	return resources, overhead
+}
+
 // exclusive reports whether a container has CPUs for itself that it must be able to use all the time.
 func exclusive(pod *corev1.Pod, c *corev1.Container, node *Node) bool {
 	m := node.Managers
@@ -68,7 +89,7 @@ func exclusivePod(pod *corev1.Pod, node *Node) bool {
 // withoutQuota removes the CFS quota.
 func withoutQuota(r *runtimeapi.LinuxContainerResources) {
 	if r.CpuPeriod != 0 {
-		r.CpuQuota = -1
+		r.CpuQuota = noBound
 	}
 }
 

@@ -19,6 +19,9 @@ func Shares(milliCPU int64) int64 {
 	return min(max(min(milliCPU, MaxShares)*1024/1000, MinShares), MaxShares)
 }
 
+// Milli converts cgroup v1 shares to the CPU request in thousandths of a CPU that they are for.
+func Milli(shares int64) int64 { return (shares*1000 + 1023) / 1024 }
+
 // Quota converts a CPU limit in thousandths of a CPU to microseconds per period, as the kubelet does. period is in
 // microseconds. The result is 0, for no limit, if the limit is 0.
 func Quota(milliCPU, period int64) int64 {

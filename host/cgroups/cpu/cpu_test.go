@@ -17,6 +17,14 @@ func TestShares(t *testing.T) {
 	}
 }
 
+func TestMilli(t *testing.T) {
+	for _, milli := range []int64{2, 3, 100, 999, 1000, 1001, 1500, 256000} {
+		if got := cpu.Milli(cpu.Shares(milli)); got != milli {
+			t.Errorf("Milli(Shares(%d)): got %d", milli, got)
+		}
+	}
+}
+
 func TestQuota(t *testing.T) {
 	for _, c := range []struct{ milli, period, want int64 }{
 		{0, 100000, 0}, {1, 100000, 1000}, {10, 100000, 1000}, {11, 100000, 1100}, {2000, 100000, 200000},
