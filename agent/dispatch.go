@@ -56,7 +56,8 @@ func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 	mirror, _ := d.table.set.Mirror(pod.UID)
 	stop := e.stop.Stricter(stopOf(pod))
-	if e.ordered && e.source == pod && e.mirror == mirror && e.stop == stop {
+	returns := stop.Is(podstate.StopOrphaned)
+	if e.ordered && e.source == pod && e.mirror == mirror && e.stop == stop && e.returns == returns {
 		return
 	}
 	switch {
@@ -68,7 +69,7 @@ func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 	if e.source != pod {
 		d.allocations.update(e, pod)
 	}
-	e.source = pod
+	e.source, e.returns = pod, returns
 	e.mirror, e.stop = mirror, stop
 	if !e.resources.undecided() {
 		d.send(e)
@@ -85,11 +86,12 @@ func (d *dispatcher) send(e *entry) {
 func (d *dispatcher) orphan(e *entry) {
 	deadline := time.Now().Add(podstate.EndGrace(podutil.GracePeriod(e.source)))
 	stop := e.stop.Stricter(&podstate.Stop{Cause: podstate.StopOrphaned, Deadline: deadline})
-	if e.ordered && e.stop == stop {
+	if e.ordered && e.stop == stop && !e.returns {
 		return
 	}
 	e.stopAsking()
-	e.stop, e.resources.resizing = stop, false
+	e.stop, e.returns = stop, false
+	e.resources.resizing = false
 	d.send(e)
 }
 

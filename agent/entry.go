@@ -24,8 +24,8 @@ type entry struct {
 	// rejected is why the pod was refused, and stop how it has to end; both may be nil.
 	rejected *podstate.Rejection
 	stop     *podstate.Stop
-	// reclaim: the worker has to remove what is left of the ended pod in the runtime.
-	reclaim bool
+	// reclaim: the worker has to remove what is left of the ended pod in the runtime. returns: see podstate.Desired.
+	reclaim, returns bool
 	// ordered: the worker has received an order, and admission has not gone on since.
 	ordered bool
 	// asking cancels the rest of the pod's admission: pods that end for it, or device plugins that have not answered.
@@ -62,7 +62,13 @@ func (e *entry) knows(fingerprint uint64) bool {
 
 // order computes the worker's order from the entry and the node's facts.
 func (e *entry) order(node *spec.Node) order {
-	o := order{Desired: podstate.Desired{Pod: e.pod(), Rejected: e.rejected, Stop: e.stop, Reclaim: e.reclaim}}
+	o := order{Desired: podstate.Desired{
+		Pod:      e.pod(),
+		Rejected: e.rejected,
+		Stop:     e.stop,
+		Reclaim:  e.reclaim,
+		Returns:  e.returns,
+	}}
 	if e.asking != nil && e.resumed {
 		o.DevicesMissing = e.awaited.Why
 	}

@@ -184,6 +184,37 @@ func TestStaticPodComesBack(t *testing.T) {
 	})
 }
 
+// TestStaticPodComesBackBeforeRemoval checks that a static pod whose manifest was taken away and put back does not wait
+// until the runtime has removed what is left of it, as with the kubelet. A container that can be removed is removed
+// before: one that had completed runs again.
+func TestStaticPodComesBackBeforeRemoval(t *testing.T) {
+	const box, container = "RemovePodSandbox", "RemoveContainer"
+	for name, c := range map[string]struct {
+		policy corev1.RestartPolicy
+		fail   []string
+		want   string
+	}{
+		"a sandbox is left":        {corev1.RestartPolicyNever, []string{box}, "web/app#0"},
+		"a container is left, too": {corev1.RestartPolicyAlways, []string{box, container}, "web/app#1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				for _, verb := range c.fail {
+					w.runtime.Inject(&fake.Fault{Verb: verb, Err: errors.New("device or resource busy")})
+				}
+				pod := staticPod("web", "0123", func(p *corev1.Pod) { p.Spec.RestartPolicy = c.policy })
+				w.run(pod)
+				w.sleep(time.Second)
+				w.remove(pod.UID)
+				w.sleep(10 * time.Second)
+				w.run(pod)
+				w.sleep(2 * time.Minute)
+				w.checkRunning(c.want)
+			})
+		})
+	}
+}
+
 // TestMirror checks that only the mirror pod gets the status of a static pod.
 func TestMirror(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -369,6 +369,7 @@ func (l *simRun) deletePod(grace time.Duration) {
 
 func (l *simRun) orphan() {
 	l.note("no source has the pod any more")
+	l.desired.Returns = l.seed%3 == 1
 	l.stop(&podstate.Stop{Cause: podstate.StopOrphaned, Deadline: l.now.Add(podutil.GracePeriod(l.desired.Pod))})
 }
 

@@ -232,23 +232,28 @@ func (p *planner) reclaim() {
 	p.plan.Reclaimed = len(p.Sandboxes) == 0
 }
 
-// removeTraces removes what the runtime and the disk still have of a pod that no source knows.
+// removeTraces removes what the runtime and the disk still have of a pod that no source knows. What the runtime fails
+// to remove does not hold up a pod that returns: its next worker finds it, by the directory that stays as well.
 func (p *planner) removeTraces() {
-	left := len(p.Sandboxes) > 0
-	inSandbox := map[string]bool{}
+	left, held := false, false
+	remove := func(s podstate.Step) (fails bool) {
+		p.step(s)
+		_, fails = p.Memory.Failure(s.Key())
+		left, held = true, held || !fails || !p.Returns
+		return fails
+	}
+	goes := map[string]bool{} // the containers in a sandbox go with it
 	for _, box := range p.Sandboxes {
-		inSandbox[box.ID] = true
-		p.step(podstate.RemoveSandbox{ID: box.ID, Attempt: box.Attempt})
+		goes[box.ID] = !remove(podstate.RemoveSandbox{ID: box.ID, Attempt: box.Attempt})
 	}
 	for i := range p.Containers {
-		if c := &p.Containers[i]; !inSandbox[c.SandboxID] {
-			p.step(podstate.RemoveContainer{ID: c.ID, Name: c.Name})
-			left = true
+		if c := &p.Containers[i]; !goes[c.SandboxID] {
+			remove(podstate.RemoveContainer{ID: c.ID, Name: c.Name})
 		}
 	}
 	if !left && p.DirOnDisk {
+		held = true
 		p.step(podstate.RemoveDir{})
-		left = true
 	}
-	p.plan.Done = !left && len(p.Memory.Running()) == 0
+	p.plan.Done = !held && len(p.Memory.Running()) == 0
 }

@@ -30,6 +30,9 @@ type Desired struct {
 	Reclaim bool
 	// Stop requests the end of the pod; nil while it should run. It can only become stricter.
 	Stop *Stop
+	// Returns: a source has an orphaned pod again, such as a manifest that was put back. It starts again once it has
+	// ended.
+	Returns bool
 }
 
 // Rejection is the reason why admission rejects a pod. Reason and Message become part of the pod's status and are the
