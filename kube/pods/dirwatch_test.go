@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -102,6 +103,19 @@ func TestInotify(t *testing.T) {
 	must(t, os.Mkdir(dir, 0o700))
 	must(t, os.WriteFile(file, []byte(podYAML("a", "5")), 0o600))
 	newest("a-n1:5")
+
+	next := dir + ".next"
+	must(t, os.Mkdir(next, 0o700))
+	must(t, os.WriteFile(filepath.Join(next, "a.yaml"), []byte(podYAML("a", "6")), 0o600))
+	must(t, unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE))
+	newest("a-n1:6")
+	must(t, os.WriteFile(file, []byte(podYAML("a", "7")), 0o600))
+	newest("a-n1:7")
+	above := filepath.Dir(dir)
+	must(t, os.MkdirAll(filepath.Join(above+".next", filepath.Base(dir)), 0o700))
+	must(t, os.WriteFile(filepath.Join(above+".next", filepath.Base(dir), "a.yaml"), []byte(podYAML("a", "8")), 0o600))
+	must(t, unix.Renameat2(unix.AT_FDCWD, above+".next", unix.AT_FDCWD, above, unix.RENAME_EXCHANGE))
+	newest("a-n1:8")
 }
 
 // TestInotifyLater checks that manifests are watched when the agent has started without a free file descriptor.
