@@ -268,12 +268,17 @@ func TestHostname(t *testing.T) {
 			t.Errorf("%s: got %q, %q, %v", name, host, domain, err)
 		}
 	}
-	// The kernel accepts at most 64 characters.
+	// The kernel accepts at most 64 characters. Programs look for the first words of the error.
 	pod := testPod()
 	pod.Name = strings.Repeat("x", 64-len(".s.ns.svc.cluster.local"))
 	pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN = "s", &yes
 	if name, err := kernelHostname(pod, "cluster.local"); err != nil || len(name) != 64 {
 		t.Errorf("got %q, %v, want a name of 64 characters", name, err)
+	}
+	pod.Name += "x"
+	want := "failed to construct FQDN from pod hostname and cluster domain, FQDN " + pod.Name + ".s.ns.svc.cluster.local "
+	if _, err := kernelHostname(pod, "cluster.local"); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("a longer name: got error %v, want one that begins with %q", err, want)
 	}
 }
 

@@ -55,8 +55,8 @@ func kernelHostname(pod *corev1.Pod, clusterDomain string) (string, error) {
 	}
 	fqdn := host + "." + domain
 	if len(fqdn) > maxNodename {
-		return "", fmt.Errorf("spec.setHostnameAsFQDN: the name %s has %d characters, but a host name can have %d; "+
-			"shorten the pod's hostname or subdomain", fqdn, len(fqdn), maxNodename)
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s has %d characters, "+
+			"but a host name can have %d; shorten spec.hostname or spec.subdomain", fqdn, len(fqdn), maxNodename)
 	}
 	return fqdn, nil
 }
