@@ -131,7 +131,7 @@ func volumeMount(in *ContainerInput, index int, lookup func(string) (string, boo
 	}
 	recursive, err := recursiveReadOnly(m, in.RecursiveReadOnly)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("failed to resolve recursive read-only mode: %w", err)
 	}
 	mount := &runtimeapi.Mount{
 		ContainerPath:     target,

@@ -55,7 +55,8 @@ func TestMountErrors(t *testing.T) {
 		},
 		"recursive, writable": {
 			corev1.VolumeMount{Name: "vol", MountPath: "/x", RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled)},
-			"not read-only",
+			"failed to resolve recursive read-only mode: volume \"vol\" requested recursive read-only mode, " +
+				"but it is not read-only",
 		},
 		"recursive, propagated": {
 			corev1.VolumeMount{
@@ -65,7 +66,8 @@ func TestMountErrors(t *testing.T) {
 				RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled),
 				MountPropagation:  new(corev1.MountPropagationHostToContainer),
 			},
-			"not compatible",
+			"failed to resolve recursive read-only mode: volume \"vol\" requested recursive read-only mode, " +
+				"but it is not compatible",
 		},
 		"recursive, no support": {
 			corev1.VolumeMount{
@@ -74,7 +76,8 @@ func TestMountErrors(t *testing.T) {
 				ReadOnly:          true,
 				RecursiveReadOnly: rro(corev1.RecursiveReadOnlyEnabled),
 			},
-			"not supported",
+			"failed to resolve recursive read-only mode: volume \"vol\" requested recursive read-only mode, " +
+				"but it is not supported by the runtime",
 		},
 		"recursive, unknown": {
 			corev1.VolumeMount{Name: "vol", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: rro("Maybe")},
