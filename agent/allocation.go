@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -49,13 +50,24 @@ func allocationOf(pod *corev1.Pod) *allocation {
 	}
 	if shown := pod.Status.Resources; shown != nil {
 		for name := range a.Pod.Requests {
-			a.Pod.Requests[name] = shown.Requests[name]
+			a.Pod.Requests[name] = withoutOverhead(pod, pod.Status.AllocatedResources, name)
 		}
 		for name := range a.Pod.Limits {
-			a.Pod.Limits[name] = shown.Limits[name]
+			a.Pod.Limits[name] = withoutOverhead(pod, shown.Limits, name)
 		}
 	}
 	return a
+}
+
+// withoutOverhead returns an amount of a list in the status of a pod, which includes the overhead of the pod unless it
+// is zero. The requests that a kubelet shows as actual resources are not such a list: they have that of CPU alone.
+func withoutOverhead(pod *corev1.Pod, list corev1.ResourceList, name corev1.ResourceName) resource.Quantity {
+	amount, overhead := list[name], pod.Spec.Overhead[name]
+	if amount.Cmp(overhead) <= 0 {
+		return resource.Quantity{}
+	}
+	amount.Sub(overhead)
+	return amount
 }
 
 // showsDesired reports whether the status shows that an agent has allocated what this very spec requests.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -424,6 +425,47 @@ func TestPodResourcesAreAdded(t *testing.T) {
 			t.Errorf("the pod holds %dm CPU, want 2000m", got)
 		}
 	})
+}
+
+// TestPodResourcesWithOverhead checks that the overhead of a pod with resources of its own is not taken for a part of
+// them when its allocation is read from its status, be it that of the agent or of a kubelet: there is no resize then.
+func TestPodResourcesWithOverhead(t *testing.T) {
+	list := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+	}
+	for name, shown := range map[string]corev1.ResourceList{
+		"of the agent": list("1250m", "1088Mi"),
+		"of a kubelet": list("1249m", "1Gi"), // the weight of the cgroup, and the memory of the spec
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				pod := apiPod("a", restartsForMemory, func(pod *corev1.Pod) {
+					own := corev1.ResourceRequirements{Requests: list("1", "1Gi"), Limits: list("1", "1Gi")}
+					pod.Spec.Resources, pod.Spec.Overhead = &own, list("250m", "64Mi")
+				})
+				w.run(pod)
+				w.sleep(time.Second)
+				want := w.status(pod).Resources
+				w.end()
+				if name == "of a kubelet" {
+					w.runtime.Unannotate(spec.AnnotationResources)
+				}
+				w.changeSpec(pod, func(next *corev1.Pod) {
+					next.Spec.Tolerations = []corev1.Toleration{{Key: "a"}}
+					next.Status.Resources.Requests = shown
+				})
+				w.begin()
+				w.sleep(time.Minute)
+				w.checkRunning("a/app#0")
+				if diff := cmp.Diff(want, w.status(pod).Resources); diff != "" {
+					t.Errorf("resources of the pod (-before +after a change of its tolerations): %s", diff)
+				}
+				if got := append(w.eventsWith("Resize"), w.resizing(pod)...); len(got) > 0 {
+					t.Errorf("got %q, want no resize", got)
+				}
+			})
+		})
+	}
 }
 
 // TestResizeOfWaitingContainer checks that a resize of a container that waits for its back-off goes through admission,
