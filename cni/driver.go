@@ -325,10 +325,11 @@ func flatten(n *Network, args map[string]any) (json.RawMessage, error) {
 		plugins = append(plugins, p.Bytes)
 	}
 	return json.Marshal(map[string]any{
-		"cniVersion":   n.CNIVersion,
-		"name":         n.Name,
-		"disableCheck": n.DisableCheck,
-		"plugins":      plugins,
+		"cniVersion":             n.CNIVersion,
+		"name":                   n.Name,
+		"disableCheck":           n.DisableCheck,
+		"loadOnlyInlinedPlugins": true,
+		"plugins":                plugins,
 	})
 }
 

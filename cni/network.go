@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,16 +32,19 @@ var extensions = []string{".conf", ".conflist", ".json"}
 
 // parseNetwork parses a network configuration: a list of plugins ("conflist") or a single plugin. The error is written
 // for the author of the configuration.
-func parseNetwork(text []byte) (*Network, error) {
-	if len(text) > maxConfig {
-		return nil, fmt.Errorf("larger than %d bytes", maxConfig)
-	}
+func parseNetwork(text []byte) (*Network, error) { return parseIn("", text) }
+
+// parseIn parses the network configuration of a file in a directory, with the plugins that others there add to it.
+func parseIn(dir string, text []byte) (*Network, error) {
 	if err := checkShape(text); err != nil {
 		return nil, err
 	}
-	list, err := parseList(text)
+	list, err := parseList(dir, text)
 	if err != nil {
 		return nil, err
+	}
+	if len(list.Bytes) > maxConfig {
+		return nil, fmt.Errorf("larger than %d bytes", maxConfig)
 	}
 	return list, checkNetwork(list)
 }
@@ -48,9 +52,7 @@ func parseNetwork(text []byte) (*Network, error) {
 // checkShape returns errors that libcni ignores or reports in terms of Go.
 func checkShape(text []byte) error {
 	var shape struct {
-		CNIVersion any               `json:"cniVersion"`
-		Plugins    []json.RawMessage `json:"plugins"`
-		Type       any               `json:"type"`
+		Plugins []json.RawMessage `json:"plugins"`
 	}
 	if err := json.Unmarshal(text, &shape); err != nil {
 		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -58,13 +60,10 @@ func checkShape(text []byte) error {
 		}
 		return fmt.Errorf("not a network configuration: %w", err)
 	}
-	if len(shape.Plugins) == 0 && shape.Type == nil {
-		return errors.New(`no plugin: want "plugins" with at least one, or "type"`)
-	}
 	return nil
 }
 
-func parseList(text []byte) (list *Network, err error) {
+func parseList(dir string, text []byte) (list *Network, err error) {
 	defer func() { // libcni panics on unexpected types
 		if p := recover(); p != nil {
 			list, err = nil, fmt.Errorf("not a network configuration: %v", p)
@@ -75,13 +74,42 @@ func parseList(text []byte) (list *Network, err error) {
 	}
 	_ = json.Unmarshal(text, &single)
 	if single.Type == "" {
-		return libcni.NetworkConfFromBytes(text)
+		if list, err = libcni.NetworkConfFromBytes(text); err == nil && dir != "" && !list.LoadOnlyInlinedPlugins {
+			err = extend(list, filepath.Join(dir, list.Name))
+		}
+		return list, err
 	}
 	one, err := libcni.NetworkPluginConfFromBytes(text)
 	if err != nil {
 		return nil, err
 	}
 	return libcni.ConfListFromConf(one)
+}
+
+// extend adds the plugins to a list that are in the directory with its name.
+func extend(list *Network, dir string) error {
+	files, err := configFiles(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range files {
+		if filepath.Ext(f) != ".conf" {
+			continue
+		}
+		text, err := boundedfile.Read(f, maxConfig)
+		if err != nil {
+			return err
+		}
+		p, err := libcni.NetworkPluginConfFromBytes(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+		list.Plugins = append(list.Plugins, p)
+	}
+	if err == nil {
+		list.Bytes, err = flatten(list, nil)
+	}
+	return err
 }
 
 func checkNetwork(n *Network) error {
@@ -92,7 +120,7 @@ func checkNetwork(n *Network) error {
 		return fmt.Errorf(`unknown "cniVersion" %q; want one of %s`, n.CNIVersion, strings.Join(versions[2:], ", "))
 	}
 	if len(n.Plugins) == 0 {
-		return errors.New("no plugin")
+		return errors.New(`no plugin: want "plugins" with at least one, or "type"`)
 	}
 	for i, p := range n.Plugins {
 		if t := p.Network.Type; t == "" || t == "." || t == ".." || strings.ContainsAny(t, "/\x00") {
@@ -170,7 +198,7 @@ func readNetwork(path string) (*Network, error) {
 	text, err := boundedfile.Read(path, maxConfig)
 	if err == nil {
 		var n *Network
-		if n, err = parseNetwork(text); err == nil {
+		if n, err = parseIn(filepath.Dir(path), text); err == nil {
 			return n, nil
 		}
 	}

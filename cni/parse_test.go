@@ -2,6 +2,9 @@ package cni
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -41,6 +44,63 @@ func TestParseNetwork(t *testing.T) {
 	n, err := parseNetwork([]byte(`{"name":"a","plugins":[{"type":"x"},{"type":"y","ipam":{"type":"z"}},{"type":"x"}]}`))
 	if err != nil || strings.Join(programs(n), " ") != "x y" {
 		t.Errorf("got %v, %v, want the plugins x and y", programs(n), err)
+	}
+}
+
+// TestAddedPlugins checks that a network has the plugins in the directory with its name, as for libcni.
+func TestAddedPlugins(t *testing.T) {
+	const list = `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"first"}]`
+	for name, test := range map[string]struct {
+		file  string
+		added map[string]string
+		want  string
+	}{
+		"none":            {list + "}", nil, "first"},
+		"beside inlined":  {list + "}", map[string]string{"b.conf": `{"type":"c"}`, "a.conf": `{"type":"b"}`}, "first b c"},
+		"only added":      {`{"cniVersion":"1.0.0","name":"net"}`, map[string]string{"a.conf": `{"type":"b"}`}, "b"},
+		"other files":     {list + "}", map[string]string{"a.json": `{"type":"b"}`, "b.conflist": `{}`}, "first"},
+		"refused by list": {list + `,"loadOnlyInlinedPlugins":true}`, map[string]string{"a.conf": `{"type":"b"}`}, "first"},
+		"single plugin":   {`{"name":"net","type":"a"}`, map[string]string{"a.conf": `{"type":"b"}`}, "a"},
+		"broken":          {list + "}", map[string]string{"a.conf": `{}`}, "!a.conf: error parsing configuration: missing"},
+		"odd type":        {list + "}", map[string]string{"a.conf": `{"type":"../b"}`}, "!is not the name of a program"},
+		"no plugin":       {`{"cniVersion":"1.0.0","name":"net"}`, map[string]string{"a.json": `{}`}, "!no plugin"},
+		"large":           {list + "}", map[string]string{"a.conf": strings.Repeat(" ", maxConfig+1)}, "!too large"},
+		"together large": {list + "}", map[string]string{
+			"a.conf": `{"type":"` + strings.Repeat("x", maxConfig-11) + `"}`}, "!larger than"},
+	} {
+		dir := t.TempDir()
+		file, added := filepath.Join(dir, "10-net.conflist"), filepath.Join(dir, "net")
+		err := os.WriteFile(file, []byte(test.file), 0o600)
+		if test.added != nil {
+			err = errors.Join(err, os.Mkdir(added, 0o700))
+		}
+		for name, text := range test.added {
+			err = errors.Join(err, os.WriteFile(filepath.Join(added, name), []byte(text), 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := readNetwork(file)
+		if want, fails := strings.CutPrefix(test.want, "!"); fails || err != nil {
+			if !fails || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", name, err, test.want)
+			}
+			continue
+		}
+		flat, err := flatten(n, nil)
+		if err == nil {
+			err = os.WriteFile(file, flat, 0o600)
+		}
+		again, errAgain := readNetwork(file)
+		whole, errWhole := parseNetwork(n.Bytes)
+		if err := errors.Join(err, errAgain, errWhole); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for what, n := range map[string]*Network{"read": n, "stored and read": again, "in its bytes": whole} {
+			if got := strings.Join(programs(n), " "); got != test.want {
+				t.Errorf("%s, %s: got %q, want %q", name, what, got, test.want)
+			}
+		}
 	}
 }
 
