@@ -43,8 +43,6 @@ func (b *book) identify(ctx context.Context, r Runtime, ids []string) (map[strin
 	}
 	all, err := kept, error(nil)
 	if len(missing) > 0 {
-		ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
-		defer cancel()
 		all, err = askRuntime(ctx, r, missing) // without the lock: it may take long
 		maps.Copy(all, kept)
 		kept = maps.Clone(all)

@@ -18,8 +18,8 @@ import (
 	"github.com/nodelet/nodelet/kube/poddir"
 )
 
-// runtimeTimeout is how long a request waits for the runtime. Without an answer, the response lacks the values that
-// only the runtime has.
+// runtimeTimeout is how long a request waits for the runtime in all: clients such as metrics-server and Prometheus give
+// up after 10 s. Without an answer, the response lacks the values that only the runtime has.
 const runtimeTimeout = 4 * time.Second
 
 // Runtime has the calls to the container runtime.
@@ -176,6 +176,8 @@ func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 
 // measure reads the cgroups of pods and of the containers in them.
 func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) []podUse {
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
 	all := make([]podUse, 0, len(pods))
 	dirs := make([][]string, len(pods))
 	var ids []string

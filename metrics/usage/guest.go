@@ -19,8 +19,6 @@ func (c *Collector) addGuests(ctx context.Context, pods []podUse, known map[stri
 	if d == Full {
 		return // what it is read for has cgroups alone
 	}
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
-	defer cancel()
 	failed := make([]error, len(pods))
 	var all sync.WaitGroup
 	for i := range pods { // at the same time: a virtual machine that hangs hides no other

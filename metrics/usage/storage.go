@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -110,11 +111,12 @@ func (c *Collector) fileSystems(ctx context.Context) fileSystems {
 			f.container = f.image // this runtime stores both on the same file system
 		}
 	}
-	all, err := c.cfg.Runtime.ListContainerStats(ctx)
-	if err == nil {
-		for _, one := range all {
-			f.layers[one.GetAttributes().GetId()] = one.WritableLayer
-		}
+	all, err2 := c.cfg.Runtime.ListContainerStats(ctx)
+	for _, one := range all {
+		f.layers[one.GetAttributes().GetId()] = one.WritableLayer
+	}
+	if err := cmp.Or(err, err2); err != nil {
+		c.cfg.Log.Warn("the usage of images or writable layers is missing", "err", err)
 	}
 	return f
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +37,13 @@ func (c *Collector) SummaryHandler() http.Handler {
 
 // Summary measures the node and all its pods: with Basic only CPU, memory and swap.
 func (c *Collector) Summary(ctx context.Context, d Detail) (*api.Summary, error) {
+	var f fileSystems
+	var asked sync.WaitGroup // at the same time, as each may take as long as a runtime that hangs may
+	if d >= Plain {
+		asked.Go(func() { f = c.fileSystems(ctx) })
+	}
 	pods, err := c.look(ctx, d)
+	asked.Wait()
 	if err != nil {
 		return nil, err
 	}
@@ -46,14 +53,13 @@ func (c *Collector) Summary(ctx context.Context, d Detail) (*api.Summary, error)
 		s.Pods = append(s.Pods, c.podStats(&pods[i], d))
 	}
 	if d >= Plain {
-		c.complete(ctx, s, pods)
+		c.complete(ctx, s, pods, f)
 	}
 	return s, nil
 }
 
 // complete adds disks, networks and processes to the summary of these pods.
-func (c *Collector) complete(ctx context.Context, s *api.Summary, pods []podUse) {
-	f := c.fileSystems(ctx)
+func (c *Collector) complete(ctx context.Context, s *api.Summary, pods []podUse, f fileSystems) {
 	sizes := c.sizesOf(ctx, pods)
 	c.refreshVolumes(pods)
 	s.Node.Fs = f.root.stats()
