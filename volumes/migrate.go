@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	translate "k8s.io/csi-translation-lib"
@@ -42,6 +43,7 @@ func claimOf(v *corev1.Volume, namespace string) (claim *storage.Claim, readOnly
 }
 
 // claim returns the claim of a pod's volume, whose PersistentVolume is not of an in-tree kind that was replaced.
+// readOnly: no volume of the pod asks to write to it.
 func (m *mounting) claim(ctx context.Context) (claim *storage.Claim, readOnly bool, err error) {
 	v := m.Volume
 	if podfs.Replaced(v.VolumeSource) {
@@ -52,6 +54,19 @@ func (m *mounting) claim(ctx context.Context) (claim *storage.Claim, readOnly bo
 		return nil, false, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 	}
 	pv, err := migrated(bound.PV)
-	readOnly = v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
-	return &storage.Claim{PVC: bound.PVC, PV: pv}, readOnly, err
+	return &storage.Claim{PVC: bound.PVC, PV: pv}, asksReadOnly(v) && !m.writesElsewhere(), err
+}
+
+// asksReadOnly reports whether a volume asks to read only what is in its claim.
+func asksReadOnly(v *corev1.Volume) bool {
+	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+}
+
+// writesElsewhere reports whether a volume of the pod asks to write to the claim of this one: all volumes of a pod with
+// one claim share a mount.
+func (m *mounting) writesElsewhere() bool {
+	name := storage.ClaimName(m.Pod, m.Volume)
+	return slices.ContainsFunc(m.Pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return storage.ClaimName(m.Pod, &v) == name && !asksReadOnly(&v)
+	})
 }

@@ -78,6 +78,13 @@ func (m *mounting) mount(ctx context.Context) (Mounted, error) {
 	case err != nil:
 		return Mounted{}, err
 	}
+	mounted, err := m.mountClaim(ctx, claim, readOnly)
+	mounted.ReadOnly = mounted.ReadOnly || asksReadOnly(v)
+	return mounted, err
+}
+
+// mountClaim mounts the PersistentVolume of a claim, once for all volumes of the pod with this claim.
+func (m *mounting) mountClaim(ctx context.Context, claim *storage.Claim, readOnly bool) (Mounted, error) {
 	if claim.PV.Spec.CSI != nil { // its driver reads the mount options
 		return m.mountCSI(ctx, claim, readOnly)
 	}

@@ -127,6 +127,69 @@ func TestReadOnlySource(t *testing.T) {
 	}
 }
 
+// TestClaimOfTwoVolumes checks a claim that two volumes of a pod name. They share one mount, which can be written to if
+// one of them asks for that, whichever is mounted first. The other one is read-only in the containers.
+func TestClaimOfTwoVolumes(t *testing.T) {
+	tools, options := t.TempDir(), filepath.Join(t.TempDir(), "options")
+	script := "#!/bin/sh\necho \"$@\" >>" + options + "\n" // it mounts nothing
+	if err := os.WriteFile(filepath.Join(tools, "mount"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	named := func(name, claim string, readOnly bool) corev1.Volume {
+		source := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly}
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}}
+	}
+	own := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
+	other := named("other", "another", false)
+	for name, c := range map[string]struct {
+		volumes []corev1.Volume
+		writes  bool
+	}{
+		"read-only first":   {[]corev1.Volume{other, named("a", "c", true), named("b", "c", false)}, true},
+		"read-only last":    {[]corev1.Volume{named("a", "c", false), named("b", "c", true), other}, true},
+		"both read-only":    {[]corev1.Volume{named("a", "c", true), other, named("b", "c", true)}, false},
+		"both writable":     {[]corev1.Volume{named("a", "c", false), named("b", "c", false)}, true},
+		"claim of a volume": {[]corev1.Volume{named("a", "pod-data", true), own}, true},
+	} {
+		for kind, pv := range onceOfEachKind() {
+			cluster := &oneVolume{claim: &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}}
+			manager, node, _ := lunManager(t, cluster)
+			for i := range c.volumes {
+				v := &c.volumes[i]
+				if v.Name == other.Name {
+					continue
+				}
+				r := lunRequest(v)
+				r.Pod.Spec.Volumes = c.volumes
+				asks := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+				if m, err := manager.Mount(t.Context(), r, chapSecrets{}); err != nil || m.ReadOnly != asks {
+					t.Errorf("%s, %s: volume %s: got %+v, %v, want read-only %t", name, kind, v.Name, m, err, asks)
+				}
+				if node.published != nil && node.published.Readonly == c.writes {
+					t.Errorf("%s, %s: volume %s: got %v, want written to: %t", name, kind, v.Name, node.published, c.writes)
+				}
+			}
+		}
+		got, err := os.ReadFile(options)
+		if err != nil || strings.Contains(string(got), "-o ro") == c.writes {
+			t.Errorf("%s: got mount called with %s, %v, want written to: %t", name, got, err, c.writes)
+		}
+		if err := os.Remove(options); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// onceOfEachKind returns PersistentVolumes that are mounted once for a pod, or for all its pods.
+func onceOfEachKind() map[string]*corev1.PersistentVolume {
+	share, lun := modes(corev1.ReadWriteMany), modes(corev1.ReadWriteOnce)
+	share.Name, share.Spec.NFS = "share", &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/e"}
+	lun.Name, lun.Spec.ISCSI = "lun", &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1",
+		IQN: "iqn.2026-01.test:a"}
+	return map[string]*corev1.PersistentVolume{"nfs": share, "iscsi": lun}
+}
+
 func TestPersistentVolume(t *testing.T) {
 	t.Parallel()
 	yes, block := true, corev1.PersistentVolumeBlock
