@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,9 +95,14 @@ func (w *world) run(pod, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.containers = append(w.containers, &runtimeapi.Container{
-		Id:     pod + "-" + name,
-		State:  runtimeapi.ContainerState_CONTAINER_RUNNING,
-		Labels: map[string]string{podutil.LabelPodUID: pod, podutil.LabelContainerName: name},
+		Id:    pod + "-" + name,
+		State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+		Labels: map[string]string{
+			podutil.LabelPodUID:        pod,
+			podutil.LabelPodNamespace:  "default",
+			podutil.LabelPodName:       pod,
+			podutil.LabelContainerName: name,
+		},
 	})
 }
 
@@ -561,6 +567,55 @@ func TestReconcile(t *testing.T) {
 		if got, want := w.took(), "burst-app 0,2-3, old-app 0,2-3"; got != want {
 			t.Errorf("after a pod has ended: got updates %q, want %q", got, want)
 		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestEmptySharedPool checks that the log says once that the shared pool is empty, and who uses the CPUs of others
+// meanwhile, and says it again when that happens again.
+func TestEmptySharedPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.settings.CPUOptions = map[string]string{"strict-cpu-reservation": "true"}
+		m := w.must()
+		ctx, cancel := context.WithCancel(t.Context())
+		go m.Run(ctx)
+		check := func(when string, want ...string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			var got []string
+			for line := range strings.Lines(w.log.String()) {
+				_, pods, _ := strings.Cut(line, "pods=")
+				got = append(got, strings.Trim(pods, "\"\n"))
+			}
+			if w.log.Reset(); !slices.Equal(got, want) {
+				t.Errorf("%s: got warnings of the pods %q, want %q", when, got, want)
+			}
+		}
+		w.admit(m, "big", "3")
+		w.run("big", "app")
+		check("nobody in the pool")
+		w.took()
+		for _, name := range []string{"app", "helper"} {
+			m.Created("burst", name)
+			w.run("burst", name)
+			m.Started("burst", name)
+		}
+		w.run("old", "app")
+		check("empty", "[default/burst default/old]")
+		check("still empty")
+		w.mu.Lock()
+		w.containers = w.containers[1:]
+		w.mu.Unlock()
+		w.end("big")
+		check("has CPUs again")
+		if got, want := w.took(), "burst-app 1-3, burst-helper 1-3, old-app 1-3"; got != want {
+			t.Errorf("got updates %q, want %q", got, want)
+		}
+		w.admit(m, "next", "3")
+		check("empty again", "[default/burst default/old]")
 		cancel()
 		synctest.Wait()
 	})

@@ -3,6 +3,7 @@ package placement
 import (
 	"context"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,6 +69,7 @@ func (m *Manager) reconcile(ctx context.Context, u *updates) error {
 		return err
 	}
 	running := map[string]bool{}
+	var unserved []string
 	for _, c := range all {
 		pod, name := types.UID(c.Labels[podutil.LabelPodUID]), c.Labels[podutil.LabelContainerName]
 		if pod == "" || c.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -75,6 +77,9 @@ func (m *Manager) reconcile(ctx context.Context, u *updates) error {
 		}
 		running[c.Id] = true
 		want, made := m.wanted(pod, name)
+		if want == "" {
+			unserved = append(unserved, c.Labels[podutil.LabelPodNamespace]+"/"+c.Labels[podutil.LabelPodName])
+		}
 		if !u.begin(c.Id, want, made) {
 			continue
 		}
@@ -91,12 +96,20 @@ func (m *Manager) reconcile(ctx context.Context, u *updates) error {
 		})
 	}
 	u.keepOnly(running)
+	if len(unserved) > 0 && !u.warned {
+		slices.Sort(unserved)
+		m.cfg.Log.Warn("the shared pool has no CPUs left, pods without exclusive CPUs use reserved ones and those of others",
+			"pods", slices.Compact(unserved))
+	}
+	u.warned = len(unserved) > 0
 	return nil
 }
 
 // updates has the CPUs of containers by their IDs, and the calls that change them.
 type updates struct {
 	calls sync.WaitGroup
+	// warned: the last look at the containers has found some of the shared pool, and it was empty.
+	warned bool
 
 	mu       sync.Mutex
 	applied  map[string]string // what a container has
