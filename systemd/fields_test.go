@@ -47,6 +47,7 @@ func receive(t *testing.T, conn *net.UnixConn) map[string]string {
 }
 
 func TestJournalFields(t *testing.T) {
+	startedAs(t, "/usr/bin/kubelet")
 	socket, conn := listenJournal(t)
 	var fallback bytes.Buffer
 	log := slog.New(newJournal(socket, &fallback, slog.LevelInfo))
@@ -55,7 +56,7 @@ func TestJournalFields(t *testing.T) {
 	want := map[string]string{
 		"MESSAGE":           `msg="step failed" pod=default/web podUID=u-1 err="two\nlines" took=3`,
 		"PRIORITY":          "4",
-		"SYSLOG_IDENTIFIER": "nodelet",
+		"SYSLOG_IDENTIFIER": "kubelet",
 		"MESSAGE_ID":        messageIDs["step failed"],
 		"POD":               "default/web",
 		"UID":               "u-1",

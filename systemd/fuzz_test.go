@@ -1,6 +1,7 @@
 package systemd
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -22,9 +23,11 @@ func FuzzTakeOver(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v in the drop-in %q", unit, err, dropIn)
 		}
-		if program, args, _ := strings.Cut(strings.TrimLeft(command, "-:+!|"), " "); program != "/usr/bin/nodelet" ||
+		program, args, _ := strings.Cut(strings.TrimLeft(command, "-:+!|"), " ")
+		name, args, _ := strings.Cut(args, " ")
+		if program != "@/usr/bin/nodelet" || filepath.Base(name) != "kubelet" ||
 			!strings.HasSuffix(args, "--accept-missing=x") {
-			t.Errorf("%q: got a drop-in that starts %q, want nodelet with all arguments", unit, command)
+			t.Errorf("%q: got a drop-in that starts %q, want nodelet as kubelet with all arguments", unit, command)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func TestInstallReplacesKubelet(t *testing.T) {
 	if err := m.Install(t.Context(), false, nil); err != nil {
 		t.Fatal(err)
 	}
-	m.check(m.dropIn(), "ExecStart=/usr/bin/nodelet --v=2\n")
+	m.check(m.dropIn(), "ExecStart=@/usr/bin/nodelet /usr/bin/kubelet --v=2\n")
 	m.check(m.ownUnitFile(), "")
 	m.check(m.calls, "restart --no-block kubelet.service\n")
 	if text, err := os.ReadFile(m.dropIn()); err != nil || strings.Contains(string(text), "Slice=") {
@@ -200,7 +200,7 @@ func TestKubeletComesBack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				m.check(m.dropIn(), "ExecStart=/usr/bin/nodelet --v=2\n")
+				m.check(m.dropIn(), "ExecStart=@/usr/bin/nodelet /usr/bin/kubelet --v=2\n")
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -223,8 +223,8 @@ func TestDryRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "would run systemctl daemon-reload\nwould run systemctl restart --no-block kubelet.service\n"
-	got := m.out.String()
-	if !strings.HasSuffix(got, want) || !strings.Contains(got, "    ExecStart=/usr/bin/nodelet --v=2\n") {
+	const command = "    ExecStart=@/usr/bin/nodelet /usr/bin/kubelet --v=2\n"
+	if got := m.out.String(); !strings.HasSuffix(got, want) || !strings.Contains(got, command) {
 		t.Errorf("got %q, want the file and %q", got, want)
 	}
 	m.check(m.dropIn(), "")

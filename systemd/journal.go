@@ -104,7 +104,7 @@ func (j *journal) datagram(r slog.Record, message string) []byte {
 	var out bytes.Buffer
 	put(&out, "MESSAGE", message)
 	put(&out, "PRIORITY", priority(r.Level))
-	put(&out, "SYSLOG_IDENTIFIER", "nodelet")
+	put(&out, "SYSLOG_IDENTIFIER", name())
 	if id := messageIDs[r.Message]; id != "" {
 		put(&out, "MESSAGE_ID", id)
 	}

@@ -169,7 +169,7 @@ func (l *Logind) Delay(ctx context.Context) error {
 	}
 	var fd dbus.UnixFD
 	err := l.object().CallWithContext(ctx, logindManager+".Inhibit", 0,
-		"shutdown", "nodelet", "The pods of this node get time to end", "delay").Store(&fd)
+		"shutdown", name(), "The pods of this node get time to end", "delay").Store(&fd)
 	if err != nil {
 		return fmt.Errorf("take logind's delay lock: %w", err)
 	}

@@ -139,13 +139,17 @@ type fakeLogind struct {
 	t    *testing.T
 	bus  *dbus.Conn
 	down atomic.Bool
+	// holder is for whom the last lock is, a string.
+	holder atomic.Value
 }
 
 func startLogind(t *testing.T) *fakeLogind {
 	t.Helper()
 	l := &fakeLogind{t: t, bus: client(t)}
-	if err := l.bus.Export(l, logindPath, "org.freedesktop.DBus.Properties"); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"org.freedesktop.DBus.Properties", logindManager} {
+		if err := l.bus.Export(l, logindPath, name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := l.bus.RequestName(logind, dbus.NameFlagDoNotQueue); err != nil {
 		t.Fatal(err)
@@ -156,6 +160,17 @@ func startLogind(t *testing.T) *fakeLogind {
 // Get returns the property that says whether the machine goes down.
 func (l *fakeLogind) Get(_, _ string) (dbus.Variant, *dbus.Error) {
 	return dbus.MakeVariant(l.down.Load()), nil
+}
+
+// Inhibit gives a lock, and keeps for whom.
+func (l *fakeLogind) Inhibit(_, who, _, _ string) (dbus.UnixFD, *dbus.Error) {
+	l.holder.Store(who)
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, dbus.MakeFailedError(err)
+	}
+	l.t.Cleanup(func() { _ = f.Close() })
+	return dbus.UnixFD(f.Fd()), nil
 }
 
 // signal begins a shutdown or calls it off.

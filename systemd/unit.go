@@ -53,13 +53,16 @@ type command struct {
 
 // takeOver returns the text of a drop-in that replaces the kubelet by program in kubelet.service. It keeps arguments,
 // environment, slice and all else that serviceText does not set; flags are appended. Removing it restores the kubelet.
+// The program is started by the path of the kubelet ("@"), because add-ons look for a process of that name. The
+// identifier is for what does not go through the log, such as the trace of a crash.
 func takeOver(kubelet *command, program string, flags ...string) string {
 	return fmt.Sprintf(takeOverComment+`[Unit]
 StartLimitIntervalSec=0
 [Service]
 ExecStart=
-ExecStart=%s%s %s
-%s`, kubelet.prefix, program, strings.Join(append([]string{kubelet.args}, flags...), " "), serviceText)
+ExecStart=%s@%s %s %s
+SyslogIdentifier=kubelet
+%s`, kubelet.prefix, program, kubelet.program, strings.Join(append([]string{kubelet.args}, flags...), " "), serviceText)
 }
 
 // byHand is the advice for a kubelet.service whose command takeOver cannot replace.

@@ -28,11 +28,11 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS \
 
 func TestTakeOver(t *testing.T) {
 	i := &Installer{Root: t.TempDir()}
-	const kept = "ExecStart=/usr/bin/nodelet --a=b --accept-missing=qosReserved\n"
+	const kept = "ExecStart=@/usr/bin/nodelet /usr/bin/kubelet --a=b --accept-missing=qosReserved\n"
 	for unit, want := range map[string]string{
-		kubeadmUnit: "ExecStart=\nExecStart=/usr/bin/nodelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS    " +
-			"$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS --accept-missing=qosReserved\n",
-		"ExecStart=-/opt/kubelet --a=b\n": "ExecStart=-/usr/bin/nodelet --a=b --accept-missing=qosReserved\n",
+		kubeadmUnit: "ExecStart=\nExecStart=@/usr/bin/nodelet /usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS " +
+			"$KUBELET_CONFIG_ARGS    $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS --accept-missing=qosReserved\n",
+		"ExecStart=-/opt/kubelet --a=b\n": "ExecStart=-@/usr/bin/nodelet /opt/kubelet --a=b --accept-missing=qosReserved\n",
 
 		"ExecStart=/usr/bin/kubelet --a=a\n ExecStart =\nExecStart = /usr/bin/kubelet --a=b\n": kept,
 		"ExecStart=/usr/bin/kubelet \\\n# about b\n  ; more\n  --a=b\n":                        kept,
@@ -44,7 +44,8 @@ func TestTakeOver(t *testing.T) {
 		got := takeOver(kubelet, "/usr/bin/nodelet", "--accept-missing=qosReserved")
 		waitsForKubeadm(t, got)
 		for _, line := range []string{
-			want, "Type=notify\n", "KillMode=process\n", "Restart=always\n", "FileDescriptorStoreMax=",
+			want, "SyslogIdentifier=kubelet\n", "Type=notify\n", "KillMode=process\n", "Restart=always\n",
+			"FileDescriptorStoreMax=",
 		} {
 			if !strings.Contains(got, line) {
 				t.Errorf("got no %q, want it in\n%s", line, got)

@@ -103,6 +103,7 @@ func serve(cfg *config.Config) error {
 	if stored != nil {
 		log.Warn("cannot release the delay lock of an earlier run", "err", stored)
 	}
+	systemd.TakeName(log)
 	self.Protect(int(*cfg.Kubelet.OOMScoreAdj), log)
 	log.Info("Effective KubeletConfiguration", "config", cfg.Kubelet)
 	if err := cfg.Missing(); err != nil {

@@ -127,6 +127,7 @@ func (r *rollout) stillKubelet() error {
 
 func (r *rollout) isNodelet() error {
 	return r.need("readlink /proc/$(systemctl show -p MainPID --value kubelet)/exe | grep -x /usr/bin/nodelet",
+		"grep -x kubelet /proc/$(systemctl show -p MainPID --value kubelet)/comm",
 		"systemctl is-active kubelet")
 }
 
@@ -134,7 +135,7 @@ func (r *rollout) isNodelet() error {
 // the root directory, so nodelet is not ready in time, and the kubelet comes back by itself. The next takeover lasts.
 func (r *rollout) tookOver() error {
 	// The record of the start has the fields that journald knows from nodelet alone.
-	started := "journalctl --no-pager -u kubelet SYSLOG_IDENTIFIER=nodelet MESSAGE_ID=5c1f0a3e6c3b4a7ab0f2a2d8a6f3c901 " +
+	started := "journalctl --no-pager -u kubelet SYSLOG_IDENTIFIER=kubelet MESSAGE_ID=5c1f0a3e6c3b4a7ab0f2a2d8a6f3c901 " +
 		"| grep 'nodelet started'"
 	if err := errors.Join(r.isNodelet(), r.same(), r.need(started, "nodelet systemd uninstall --wait 5m")); err != nil {
 		return err
