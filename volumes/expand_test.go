@@ -183,12 +183,11 @@ func TestRefusedExpansion(t *testing.T) {
 		refresh                      bool
 		calls                        int
 	}{
-		{"mount", "2Gi", "2Gi", "2Gi", "uid", false, 1},
-		{"refresh", "2Gi", "2Gi", "2Gi", "uid", true, 1},
-		{"refresh, with what the storage has made of 2G", "2G", "2G", "2Gi", "uid", true, 1},
-		{"mount for another pod", "2Gi", "2Gi", "2Gi", "uid-2", false, 2},
-		{"refresh for another pod", "2Gi", "2Gi", "2Gi", "uid-2", true, 2},
-		{"the claim asks for another size", "3Gi", "2Gi", "2Gi", "uid", true, 3},
+		{"mount", "2G", "2G", "2Gi", "uid", false, 1},
+		{"refresh", "2G", "2G", "2Gi", "uid", true, 1},
+		{"mount for another pod", "2G", "2G", "2Gi", "uid-2", false, 2},
+		{"refresh for another pod", "2G", "2G", "2Gi", "uid-2", true, 2},
+		{"the claim asks for another size", "3Gi", "2G", "2Gi", "uid", true, 3},
 		{"the volume has another size", "3Gi", "3Gi", "3Gi", "uid", true, 4},
 		{"refresh with that size", "3Gi", "3Gi", "3Gi", "uid", true, 4},
 	} {

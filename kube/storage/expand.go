@@ -15,13 +15,17 @@ import (
 	"github.com/nodelet/nodelet/kube/client"
 )
 
-// Growth returns the size to which this node has to expand a claim's volume, nil if it does not have to. Without the
-// status of an expansion the sizes alone decide: that is so with an external-resizer without
-// RecoverVolumeExpansionFailure, and if an administrator enlarges the PersistentVolume.
+// Growth returns the size to which this node has to expand a claim's volume, nil if it does not have to: the one that
+// is allocated to the claim, as the storage may have rounded up that of the PersistentVolume. Without the status of an
+// expansion the sizes alone decide: that is so with an external-resizer without RecoverVolumeExpansionFailure, and if
+// an administrator enlarges the PersistentVolume.
 func (c *Claim) Growth() *resource.Quantity {
 	want := c.PV.Spec.Capacity[corev1.ResourceStorage]
 	switch c.PVC.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
 	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
+		if allocated, known := c.PVC.Status.AllocatedResources[corev1.ResourceStorage]; known {
+			want = allocated
+		}
 		return &want
 	}
 	if has := c.PVC.Status.Capacity.Storage(); c.plain() && has.Cmp(want) < 0 {

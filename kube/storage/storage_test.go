@@ -815,6 +815,34 @@ func TestGrowth(t *testing.T) {
 	})
 }
 
+// TestGrowthToAllocated checks that a volume grows to the size for which the control plane has expanded it, also if the
+// storage has rounded that up in the PersistentVolume, and that the difference is no reason to expand it again.
+func TestGrowthToAllocated(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pvc, pv := bound()
+		pv.Spec.Capacity = corev1.ResourceList{"storage": resource.MustParse("2Gi")}
+		pvc.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+		pvc.Status.AllocatedResources = corev1.ResourceList{"storage": resource.MustParse("1500Mi")}
+		w.server.Put(pv)
+		for _, status := range []corev1.ClaimResourceStatus{
+			corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress,
+		} {
+			pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": status}
+			w.server.Put(pvc)
+			claim, err := w.Claim(t.Context(), pod(), volume())
+			if err != nil || claim.Growth() == nil || claim.Growth().String() != "1500Mi" {
+				t.Fatalf("%s: got %v, %v, want 1500Mi", status, claim.Growth(), err)
+			}
+		}
+		delete(pvc.Status.AllocatedResourceStatuses, "storage")
+		pvc.Status.Capacity = pvc.Status.AllocatedResources
+		w.server.Put(pvc)
+		if claim, err := w.Claim(t.Context(), pod(), volume()); err != nil || claim.Growth() != nil {
+			t.Errorf("after the expansion: got %v, %v, want none", claim.Growth(), err)
+		}
+	})
+}
+
 // TestGrowthWithoutStatus checks that a volume is expanded, too, if no external-resizer has written the status of an
 // expansion, but the PersistentVolume is larger than the claim's status says. Nothing is written then but the result.
 // What the claim requests does not matter: it may be bound to a larger volume.
