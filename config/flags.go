@@ -29,6 +29,24 @@ func (v flagValues) text(flag string) string {
 	panic("config: no flag " + flag)
 }
 
+// resolvePaths makes relative paths absolute: they refer to dir.
+func (v flagValues) resolvePaths(dir string) {
+	for _, k := range knobs {
+		switch value := v[k.flag].(type) {
+		case string:
+			if k.kind == kFile || k.kind == kDir {
+				v[k.flag] = below(dir, value)
+			}
+		case []string:
+			for i := range value {
+				if k.flag == "cni-bin-dir" {
+					value[i] = below(dir, value[i])
+				}
+			}
+		}
+	}
+}
+
 // rawFlag is a pflag.Value that the kind of the knob parses.
 type rawFlag struct {
 	kind *kind

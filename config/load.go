@@ -23,7 +23,10 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // user: it names the file or flag, the field, the value, and what is allowed; it lists all problems of one file. It is
 // a *UsageError if the command line is wrong, and a *TextRequest if the command line asks for --help, --help-all or
 // --version.
-func Load(args []string) (*Config, error) {
+func Load(args []string) (*Config, error) { return LoadIn("", args) }
+
+// LoadIn is Load for an agent that runs in dir: relative paths refer to that, and become absolute.
+func LoadIn(dir string, args []string) (*Config, error) {
 	flags, err := parseFlags(args)
 	if _, ok := errors.AsType[*TextRequest](err); err != nil && !ok {
 		err = &UsageError{err}
@@ -31,10 +34,12 @@ func Load(args []string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	flags.resolvePaths(dir)
 	tree, err := readTrees(flags.text("config"), flags.text("config-dir"))
 	if err != nil {
 		return nil, err
 	}
+	resolvePaths(tree, dir)
 	kubelet, err := decode(tree)
 	if err != nil {
 		return nil, err
@@ -61,14 +66,15 @@ func Load(args []string) (*Config, error) {
 	return c, nil
 }
 
-// LoadHealthz is Load for the address of the health checks alone: it ignores all other settings and the drop-in files,
-// so that it also reads a configuration that only the kubelet accepts. As there, the last of equal fields and the first
-// document count.
-func LoadHealthz(args []string) (*Config, error) {
+// LoadHealthz is LoadIn for the address of the health checks alone: it ignores all other settings and the drop-in
+// files, so that it also reads a configuration that only the kubelet accepts. As there, the last of equal fields and
+// the first document count.
+func LoadHealthz(dir string, args []string) (*Config, error) {
 	fs := newFlagSet()
 	fs.ParseErrorsAllowlist.UnknownFlagsHandling = pflag.IgnoreUnknownFlag
 	_ = fs.Parse(args) // what comes before a wrong value counts
 	flags := given(fs)
+	flags.resolvePaths(dir)
 	text, _ := os.ReadFile(flags.text("config")) // without the file the flags count
 	var tree map[string]any
 	_ = yaml.Unmarshal(text, &tree)

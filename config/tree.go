@@ -47,10 +47,12 @@ func readTrees(file, dir string) (map[string]any, error) {
 			return nil, err
 		}
 		if i == 0 && f == file {
-			if err = resolvePaths(tree, f); err == nil {
-				err = fillThresholds(tree)
-			}
+			dir, err := filepath.Abs(filepath.Dir(f))
 			if err != nil {
+				return nil, fmt.Errorf("find the directory of %s: %w", f, err)
+			}
+			resolvePaths(tree, dir)
+			if err := fillThresholds(tree); err != nil {
 				return nil, prefixEach(f, err)
 			}
 		}
@@ -144,20 +146,23 @@ func mergePatch(base, patch map[string]any) {
 	}
 }
 
-// resolvePaths makes the relative paths of the main file absolute: they refer to its directory. As in the kubelet,
-// those of drop-in files and flags stay as they are, and refer to the working directory.
-func resolvePaths(tree map[string]any, file string) error {
-	dir, err := filepath.Abs(filepath.Dir(file))
-	if err != nil {
-		return fmt.Errorf("find its directory: %w", err)
-	}
+// resolvePaths makes the relative paths of a tree absolute: they refer to dir. Those of the main file refer to its
+// directory. As in the kubelet, those of drop-in files and flags refer to the working directory.
+func resolvePaths(tree map[string]any, dir string) {
 	for _, path := range pathFields {
 		parent, name := descend(tree, path)
-		if s, ok := parent[name].(string); ok && s != "" && !filepath.IsAbs(s) {
-			parent[name] = filepath.Join(dir, s)
+		if s, ok := parent[name].(string); ok {
+			parent[name] = below(dir, s)
 		}
 	}
-	return nil
+}
+
+// below returns the absolute path of a relative one that refers to dir. Without dir, paths stay as they are.
+func below(dir, path string) string {
+	if dir == "" || path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }
 
 func prefixEach(file string, err error) error {

@@ -37,6 +37,43 @@ func TestRelativePaths(t *testing.T) {
 	}
 }
 
+// TestOtherWorkingDirectory checks that relative paths, also those of the files, are those of an agent that runs in
+// another directory.
+func TestOtherWorkingDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"main/config.yaml": head + "staticPodPath: a\nresolvConf: b\ntlsPrivateKeyFile: key\nhealthzPort: 1\n",
+		"below/10-a.conf":  head + "staticPodPath: manifests\ntlsCertFile: /cert\n",
+	} {
+		path = filepath.Join(dir, path)
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{
+		"--config=main/config.yaml", "--config-dir=below", "--kubeconfig=../k", "--cni-bin-dir=bin,/b", "--root-dir=/r",
+		"--bootstrap-kubeconfig=",
+	}
+	c, err := LoadIn(dir, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{
+		c.Kubelet.StaticPodPath, *c.Kubelet.ResolverConfig, c.Kubelet.TLSCertFile, c.Kubelet.TLSPrivateKeyFile,
+		c.Paths.Kubeconfig, c.Paths.Root, c.Paths.BootstrapKubeconfig,
+	}
+	want := []string{
+		dir + "/manifests", dir + "/main/b", "/cert", dir + "/main/key", filepath.Dir(dir) + "/k", "/r", "",
+	}
+	if got, want = append(got, c.Network.BinDirs...), append(want, dir+"/bin", "/b"); !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if c, err := LoadHealthz(dir, append(args, "--unknown")); err != nil || c.Healthz().Port() != 1 {
+		t.Errorf("health checks: got %v, %v, want port 1", c, err)
+	}
+}
+
 // dropInDir returns a directory with one drop-in file.
 func dropInDir(t *testing.T, body string) string {
 	t.Helper()

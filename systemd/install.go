@@ -118,26 +118,27 @@ func (i *Installer) Check(ctx context.Context) error {
 	return err
 }
 
-// Arguments returns the arguments of the agent that Install would start, and whether it would take them from a kubelet;
-// nil if they are not known, because the kubelet does not run. An error says why Install would refuse.
+// Arguments returns the arguments of the agent that Install would start; nil if they are not known, because the kubelet
+// does not run. dir is the working directory of the kubelet that Install would replace, empty if it would replace none.
+// An error says why Install would refuse.
 func (i *Installer) Arguments(ctx context.Context, separate bool, flags []string) (
-	args []string, taken bool, err error,
+	args []string, dir string, err error,
 ) {
 	kubelet, err := i.replaces(ctx, separate, flags)
 	switch {
 	case err != nil:
-		return nil, false, err
+		return nil, "", err
 	case kubelet == nil && len(flags) > 0:
-		return flags, false, nil
+		return flags, "", nil
 	case kubelet == nil:
 		args, err = i.presentFlags()
-		return args, false, err
+		return args, "", err
 	}
 	agent, err := i.Running(ctx, kubeletUnit)
 	if err != nil || agent == nil {
-		return nil, true, err
+		return nil, "", err
 	}
-	return agent.Args, true, nil
+	return agent.Args, agent.Dir, nil
 }
 
 // replaces returns the kubelet that Install would replace; nil if it would write nodelet.service. An error says why

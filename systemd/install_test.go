@@ -517,21 +517,22 @@ func TestArguments(t *testing.T) {
 		if err := os.WriteFile(m.envFile(), []byte(env), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, taken, err := m.Arguments(t.Context(), true, nil)
-		if err != nil || taken || got == nil || !slices.Equal(got, want) {
+		got, dir, err := m.Arguments(t.Context(), true, nil)
+		if err != nil || dir != "" || got == nil || !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, %v, want %q", env, got, err, want)
 		}
 	}
 	flags := []string{"--v=2"}
-	if got, taken, err := m.Arguments(t.Context(), true, flags); err != nil || taken || !slices.Equal(got, flags) {
-		t.Errorf("flags: got %q, %v, %v, want them", got, taken, err)
+	if got, dir, err := m.Arguments(t.Context(), true, flags); err != nil || dir != "" || !slices.Equal(got, flags) {
+		t.Errorf("flags: got %q in %q, %v, want them", got, dir, err)
 	}
 	if got, _, err := m.Arguments(t.Context(), false, nil); err != nil || got != nil {
 		t.Errorf("no kubelet runs: got %q, %v, want nil", got, err)
 	}
 	m.states(kubeletUnit, fmt.Sprintf("active,MainPID=%d", os.Getpid()))
-	want := os.Args[1:]
-	if got, taken, err := m.Arguments(t.Context(), false, nil); err != nil || !taken || !slices.Equal(got, want) {
-		t.Errorf("kubelet: got %q, %v, %v, want %q", got, taken, err, want)
+	want, here := os.Args[1:], t.TempDir()
+	t.Chdir(here)
+	if got, dir, err := m.Arguments(t.Context(), false, nil); err != nil || dir != here || !slices.Equal(got, want) {
+		t.Errorf("kubelet: got %q in %q, %v, want %q in %s", got, dir, err, want, here)
 	}
 }

@@ -30,6 +30,8 @@ type Agent struct {
 	Program string `json:"program,omitempty"`
 	// Args is the command line without the name of the program.
 	Args []string `json:"-"`
+	// Dir is the working directory, to which relative paths in Args refer; that of services if this user may not see it.
+	Dir string `json:"-"`
 	// Since is when the unit became active, Restarts how often systemd has restarted it.
 	Since    string `json:"since,omitempty"`
 	Restarts string `json:"restarts,omitempty"`
@@ -53,6 +55,9 @@ func (i *Installer) Agents(ctx context.Context) ([]Agent, error) {
 			a.PID = pid
 			a.Since, a.Restarts = p["ActiveEnterTimestamp"], p["NRestarts"]
 			a.Program, _ = os.Readlink(filepath.Join("/proc", pid, "exe"))
+			if a.Dir, err = os.Readlink(filepath.Join("/proc", pid, "cwd")); err != nil {
+				a.Dir = "/"
+			}
 			if line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline")); err == nil && len(line) > 0 {
 				a.Args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]
 			}

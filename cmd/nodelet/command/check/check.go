@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -56,8 +55,7 @@ type Machine struct {
 	// Serving says that an agent runs now, so its ports are in use.
 	Serving bool
 
-	// dir is the working directory of the agent that runs now, to which its relative paths refer; empty for that of
-	// nodelet check.
+	// dir is the working directory of the agent whose configuration it is; empty for that of nodelet check.
 	dir string
 }
 
@@ -160,7 +158,7 @@ func look(c command.Call, takeover bool, accept ...string) ([]Result, error) {
 	if err != nil {
 		return result("agent", Problem, err.Error(), "start it, or name its flags: nodelet check --config=FILE …"), nil
 	}
-	m.Config, err = config.Load(args)
+	m.Config, err = config.LoadIn(m.dir, args)
 	if _, ok := errors.AsType[*config.UsageError](err); ok {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
@@ -197,12 +195,9 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 		return nil, nil, nil
 	}
 	m.Serving = true
-	if m.dir, err = os.Readlink("/proc/" + a.PID + "/cwd"); err != nil {
-		m.dir = "/" // that of a service by default
-	}
-	args := a.Args
-	if len(c.Args) > 0 {
-		args = c.Args
+	args := c.Args
+	if len(args) == 0 {
+		args, m.dir = a.Args, a.Dir
 	}
 	found := result("agent", OK, fmt.Sprintf("%s runs %s (pid %s)", a.Unit, a.Program, a.PID), "")
 	if takeover {

@@ -20,13 +20,7 @@ import (
 	"github.com/nodelet/nodelet/host/kernel"
 )
 
-// path returns a path of the machine or of the agent on this file system; empty for none.
-func (m *Machine) path(p string) string {
-	if p != "" && !filepath.IsAbs(p) {
-		p = filepath.Join(m.dir, p)
-	}
-	return filepath.Join(m.Root, p)
-}
+func (m *Machine) path(p string) string { return filepath.Join(m.Root, p) }
 
 // read returns the trimmed text of a file of the machine; empty if it cannot be read.
 func (m *Machine) read(path string) string {

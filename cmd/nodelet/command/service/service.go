@@ -112,7 +112,7 @@ func (o installOptions) run(c command.Call) error {
 
 // configuration returns the configuration with which nodelet will run, or nil if it is not known.
 func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*config.Config, error) {
-	args, taken, err := i.Arguments(c.Context, *o.separate, c.Args)
+	args, dir, err := i.Arguments(c.Context, *o.separate, c.Args)
 	if err != nil {
 		return nil, fmt.Errorf("install nodelet: %w", err)
 	}
@@ -120,11 +120,11 @@ func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*co
 		fmt.Fprintln(c.Out, "no kubelet runs now, so its settings and its container runtime are not checked")
 		return nil, nil
 	}
-	cfg, err := config.Load(args)
+	cfg, err := config.LoadIn(dir, args)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration of the node: %w", err)
 	}
-	if !taken {
+	if dir == "" {
 		err = absolutePaths(cfg)
 	}
 	return cfg, err
@@ -137,7 +137,7 @@ func running(ctx context.Context, i *systemd.Installer) (before *config.Config, 
 	if err != nil || agent == nil || agent.Args == nil {
 		return nil, "", err
 	}
-	before, err = config.Load(agent.Args)
+	before, err = config.LoadIn(agent.Dir, agent.Args)
 	if err != nil {
 		return nil, "", nil
 	}
@@ -171,8 +171,8 @@ func sameNode(before, c *config.Config, unit string) error {
 		"kubectl drain, and then stop %[1]s", unit, flag)
 }
 
-// sameFile reports whether two paths of services lead to the same file, whether it exists or not. A service runs in /
-// by default, wherever the administrator is.
+// sameFile reports whether two paths of services lead to the same file, whether it exists or not. Only those of
+// nodelet.service may be relative here, and that runs in /.
 func sameFile(a, b string) bool {
 	a, b = filepath.Join("/", a), filepath.Join("/", b)
 	one, err := os.Stat(a)
@@ -319,9 +319,9 @@ func kubeletWaits(ctx context.Context, i *systemd.Installer) string {
 	case agent == nil:
 		return "the kubelet does not run"
 	}
-	cfg, err := config.Load(agent.Args)
+	cfg, err := config.LoadIn(agent.Dir, agent.Args)
 	if err != nil {
-		cfg, err = config.LoadHealthz(agent.Args)
+		cfg, err = config.LoadHealthz(agent.Dir, agent.Args)
 	}
 	switch {
 	case err != nil:

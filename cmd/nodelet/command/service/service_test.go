@@ -237,6 +237,49 @@ func TestInstallKeepsPods(t *testing.T) {
 	}
 }
 
+// TestKubeletInOtherDirectory checks that relative paths in the flags of the kubelet are those of its own working
+// directory, as its unit may set one.
+func TestKubeletInOtherDirectory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the program must belong to root")
+	}
+	root, dir := t.TempDir(), t.TempDir()
+	const config = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: m\n"
+	for path, text := range map[string]string{
+		root + "/run/systemd/system/x": "", root + "/usr/bin/nodelet": "", dir + "/config.yaml": config,
+	} {
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ before, flags, want string }{
+		{"--config=config.yaml", "--own-unit -- --manifests=/m", "(--manifests=" + dir + "/m)"},
+		{"--config=config.yaml", "--own-unit -- --manifests=" + dir + "/m", ""},
+		{"--manifests=m", "--own-unit -- --manifests=" + dir + "/m", ""},
+		{"--config=config.yaml", "", ""},
+		{"--config=config.yaml --kubeconfig=k --manifests=", "", "set staticPodPath (--manifests=DIR)"},
+	} {
+		endpoint := runPod(t, "file")
+		t.Chdir(dir)
+		runKubelet(t, append([]string{"--hostname-override=n", endpoint}, strings.Fields(c.before)...)...)
+		t.Chdir(t.TempDir())
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		run := install().Setup(set)
+		own, flags, separate := strings.Cut(c.flags, " -- ")
+		if err := set.Parse(append(strings.Fields(own), "--dry-run")); err != nil {
+			t.Fatal(err)
+		}
+		call := command.Call{Context: t.Context(), Out: io.Discard, Root: root, Program: "/usr/bin/nodelet"}
+		if separate {
+			call.Args = []string{"--hostname-override=n", endpoint, flags}
+		}
+		if err := run(call); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s after %s: got error %v, want %q in it", c.flags, c.before, err, c.want)
+		}
+	}
+}
+
 // kubeconfig writes a kubeconfig with the client certificate of a node, and returns its path.
 func kubeconfig(t *testing.T, node string) (path string) {
 	t.Helper()
@@ -313,8 +356,9 @@ func runKubelet(t *testing.T, flags ...string) (bin string) {
 		_ = agent.Wait()
 	})
 	bin = t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\ncd %s\ncase $1 in start|restart) rm -f before; esac\n[ $1 != show ] || "+
-		"cat before 2>/dev/null || printf 'LoadState=loaded\\nActiveState=active\\nMainPID=%d\\n'\n", bin, agent.Process.Pid)
+	script := fmt.Sprintf("#!/bin/sh\ncd %s\ncase $1 in start|restart) rm -f before;; cat) echo ExecStart=/bin/kubelet; "+
+		"esac\n[ $1 != show ] || [ $2 = nodelet.service ] || cat before 2>/dev/null || "+
+		"printf 'LoadState=loaded\\nActiveState=active\\nMainPID=%d\\n'\n", bin, agent.Process.Pid)
 	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
