@@ -11,9 +11,9 @@ import (
 
 // blockDevice is a block device of the machine with what the kernel has counted since the boot.
 type blockDevice struct {
-	// path is the path in /dev, for a mounted device that by which it is mounted.
-	path         string
-	major, minor uint64
+	// path is the path of the kernel in /dev, mountedAs that by which it is mounted; the same if it is not.
+	path, mountedAs string
+	major, minor    uint64
 	// mount is the first mount of a file system on it; nil: it is not mounted, or a loop device.
 	mount  *mount
 	counts [countsOfDevice]uint64
@@ -68,7 +68,8 @@ func parseDiskStats(text []byte) (all []blockDevice) {
 		if !okMajor || !okMinor {
 			continue
 		}
-		d := blockDevice{path: "/dev/" + string(fields[2]), major: major, minor: minor}
+		path := "/dev/" + string(fields[2])
+		d := blockDevice{path: path, mountedAs: path, major: major, minor: minor}
 		for i := range d.counts {
 			d.counts[i], _ = parseUint(fields[3+i])
 		}
@@ -111,7 +112,7 @@ func findMounted(all []blockDevice, mountinfo []byte, dir string) (on *mount) {
 		}
 		d.mount = m
 		if m == sources[m.source] { // else another device has this path
-			d.path = m.source
+			d.mountedAs = m.source
 		}
 	}
 	return on
@@ -145,7 +146,7 @@ func ofDevice(name, help string, kind metrics.Kind, count int) family {
 	return family{name: name, help: help, kind: kind, write: func(t *metrics.Text, g *group) {
 		for i := range g.devices {
 			if d := &g.devices[i]; d.mount != nil {
-				t.Rendered(float64(d.counts[count])/unit, 0, g.labels, "device", d.path)
+				t.Rendered(float64(d.counts[count])/unit, 0, g.labels, "device", d.mountedAs)
 			}
 		}
 	}}
@@ -172,7 +173,7 @@ func (c *Collector) mountedFSs(devices []blockDevice, root *mount) []mountedFS {
 		if d.mount == nil || strings.HasPrefix(d.mount.kind, "fuse") || strings.HasPrefix(d.mount.point, volumes) {
 			continue
 		}
-		add(d.path, d.mount.point)
+		add(d.mountedAs, d.mount.point)
 		if root != nil && d.mount.source == root.source {
 			root = nil
 		}

@@ -127,17 +127,22 @@ func (c *Collector) machineGroup(labels string, devices []blockDevice) group {
 	return group{labels: labels, use: use, born: c.cfg.Boot, network: interfacesOf(0), devices: devices}
 }
 
-// nameDevices sets the paths of the devices that the cgroups have read and written.
+// nameDevices sets the paths of the devices that the cgroups have read and written: in the root cgroup, which comes
+// first, those by which they are mounted, as for the file systems.
 func nameDevices(groups []group, devices []blockDevice) {
-	paths := map[[2]uint64]string{}
-	for _, d := range devices {
-		paths[[2]uint64{d.major, d.minor}] = d.path
+	paths, mounted := map[[2]uint64]string{}, map[[2]uint64]string{}
+	for i := range devices {
+		d := &devices[i]
+		number := [2]uint64{d.major, d.minor}
+		paths[number], mounted[number] = d.path, d.mountedAs
 	}
+	names := mounted
 	for i := range groups {
 		for j := range groups[i].use.IO {
 			io := &groups[i].use.IO[j]
-			io.Device = paths[[2]uint64{io.Major, io.Minor}]
+			io.Device = names[[2]uint64{io.Major, io.Minor}]
 		}
+		names = paths
 	}
 }
 

@@ -394,6 +394,21 @@ func TestDevicesOfMachine(t *testing.T) {
 	}
 }
 
+// TestDeviceNames checks that a device has the path by which it is mounted in the root cgroup alone. In all others it
+// has the name of the kernel, by which dashboards select disks.
+func TestDeviceNames(t *testing.T) {
+	devices := parseDiskStats([]byte("253 0 dm-0 1 2 3 4 5 6 7 8 9 10 11\n"))
+	findMounted(devices, []byte("1 0 253:0 / / rw - ext4 /dev/mapper/vg-root rw\n"), "/")
+	io := func() Usage { return Usage{IO: []DeviceIO{{Major: 253}, {Major: 9}}} }
+	groups := []group{{use: io()}, {use: io()}, {use: io()}}
+	nameDevices(groups, devices)
+	for i, want := range []string{"/dev/mapper/vg-root", "/dev/dm-0", "/dev/dm-0"} {
+		if io := groups[i].use.IO; io[0].Device != want || io[1].Device != "" {
+			t.Errorf("cgroup %d: got the devices %+v, want %s and one without a name", i, io, want)
+		}
+	}
+}
+
 // TestFileSystemsOfMachine checks that the root cgroup has the file systems on block devices, and that of the agent's
 // root directory if it is on none of them. Volumes and file systems that may not answer are left out, also if that
 // directory is a symbolic link.
@@ -404,8 +419,8 @@ func TestFileSystemsOfMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	devices := []blockDevice{
-		{path: "/dev/sda"},
-		{path: "/dev/sda1", mount: &mount{point: "/", kind: "ext4", source: "/dev/sda1"}},
+		{mountedAs: "/dev/sda"},
+		{mountedAs: "/dev/sda1", mount: &mount{point: "/", kind: "ext4", source: "/dev/sda1"}},
 		{mount: &mount{point: "/tmp", kind: "fuseblk", source: "/dev/sdb1"}},
 		{mount: &mount{point: filepath.Join(w.root, "pods"), kind: "ext4", source: "/dev/sdc"}},
 		{mount: &mount{point: "/is/not/there", kind: "ext4", source: "/dev/sdd"}},

@@ -95,14 +95,14 @@ func TestParseDiskStats(t *testing.T) {
 	}
 	type counts = [countsOfDevice]uint64
 	want := []blockDevice{
-		{path: "/dev/sda", major: 8, counts: counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
-		{path: "/dev/sda1", major: 8, minor: 1, mount: &mount{"/", "ext4", "/dev/sda1"},
+		{path: "/dev/sda", mountedAs: "/dev/sda", major: 8, counts: counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{path: "/dev/sda1", mountedAs: "/dev/sda1", major: 8, minor: 1, mount: &mount{"/", "ext4", "/dev/sda1"},
 			counts: counts{sectorsRead: 8, readTime: 1500}},
-		{path: "/dev/dm-0", major: 253, mount: &mount{"/data", "btrfs", "/dev/dm-0"},
+		{path: "/dev/dm-0", mountedAs: "/dev/dm-0", major: 253, mount: &mount{"/data", "btrfs", "/dev/dm-0"},
 			counts: counts{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
-		{path: "/dev/mapper/vg-var", major: 253, minor: 1,
+		{path: "/dev/dm-1", mountedAs: "/dev/mapper/vg-var", major: 253, minor: 1,
 			mount: &mount{"/var/my lib", "xfs", "/dev/mapper/vg-var"}},
-		{path: "/dev/loop0", major: 7},
+		{path: "/dev/loop0", mountedAs: "/dev/loop0", major: 7},
 	}
 	if !reflect.DeepEqual(all, want) {
 		t.Errorf("got %+v, want %+v", all, want)
