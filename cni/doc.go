@@ -2,9 +2,9 @@
 //
 //   - Mode "runtime": the runtime runs the plugins of the node's network configuration, as usual. Watcher checks the
 //     configuration and the plugins and reports what is missing.
-//   - Mode "agent": the agent is the runtime's only plugin (Install, package shim). It serves ADD, CHECK, DEL, STATUS
-//     and GC on a unix socket (Server) and runs the real chain of plugins through libcni (Driver), with the user's
-//     configuration or one generated from the node's pod CIDRs (Default).
+//   - Mode "agent": the agent is the runtime's only plugin (Install, package shim). It serves ADD, CHECK and DEL on
+//     a unix socket (Server) and runs the real chain of plugins through libcni (Driver), with the user's configuration
+//     or one generated from the node's pod CIDRs (Default).
 //
 // It owns the records of attachments below <root-dir>/cni, one directory for each sandbox, and what it writes into the
 // runtime's directories. It never makes a network namespace, and removes only those of sandboxes that a killed runtime

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 )
 
@@ -284,14 +283,6 @@ func (d *Driver) Check(ctx context.Context, sandbox string) error {
 // Status asks the plugins of a network whether they can attach sandboxes. It skips CNI versions before 1.1.0.
 func (d *Driver) Status(ctx context.Context, n *Network) error {
 	return libcni.NewCNIConfig(d.bins, d.runner()).GetStatusNetworkList(ctx, n)
-}
-
-// GC passes all valid attachments to the plugins of a network, so that they release all others. It skips CNI versions
-// before 1.1.0.
-func (d *Driver) GC(ctx context.Context, n *Network, valid []types.GCAttachment) error {
-	// An empty directory: libcni would detach what it finds in its cache by itself, but the records decide that.
-	chain := libcni.NewCNIConfigWithCacheDir(d.bins, filepath.Join(d.store.dir, ".none"), d.runner())
-	return chain.GCNetworkList(ctx, n, &libcni.GCArgs{ValidAttachments: valid})
 }
 
 func (r *Record) runtimeConf(a *Attachment, netns string) *libcni.RuntimeConf {

@@ -32,7 +32,7 @@ const (
 // Call is one run of a plugin.
 type Call struct {
 	Plugin string        `json:"plugin"` // its type, such as bridge
-	Verb   string        `json:"verb"`   // ADD, CHECK, DEL, STATUS, GC
+	Verb   string        `json:"verb"`   // ADD, CHECK, DEL, STATUS
 	Took   time.Duration `json:"took"`   // ns
 	Err    string        `json:"err,omitempty"`
 }

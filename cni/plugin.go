@@ -30,9 +30,9 @@ func Plugin(r *shim.Request, out io.Writer) int {
 			fmt.Sprintf("the network configuration on standard input must be a JSON object "+
 				`with nodelet's "socket" and "dir": %v`, err), ""))
 	}
-	if !slices.Contains([]string{"ADD", "CHECK", "DEL", "STATUS", "GC"}, r.Command) {
+	if !slices.Contains([]string{"ADD", "CHECK", "DEL"}, r.Command) {
 		return fail(out, s.CNIVersion, types.NewError(types.ErrInvalidEnvironmentVariables,
-			fmt.Sprintf("CNI_COMMAND is %q; want ADD, CHECK, DEL, STATUS, GC or VERSION", r.Command), ""))
+			fmt.Sprintf("CNI_COMMAND is %q; want ADD, CHECK, DEL or VERSION", r.Command), ""))
 	}
 	if answer := shim.Ask(s.Socket, r); len(answer) > 0 {
 		_, _ = out.Write(answer[1:])
@@ -44,11 +44,7 @@ func Plugin(r *shim.Request, out io.Writer) int {
 		}
 		return shim.Done
 	}
-	code := types.ErrTryAgainLater
-	if r.Command == "STATUS" {
-		code = types.ErrPluginNotAvailable
-	}
-	return fail(out, s.CNIVersion, types.NewError(code,
+	return fail(out, s.CNIVersion, types.NewError(types.ErrTryAgainLater,
 		fmt.Sprintf("nodelet does not answer at %s: is the agent running?", s.Socket), ""))
 }
 

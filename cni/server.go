@@ -133,7 +133,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 		if r.Command == "ADD" || r.Command == "DEL" {
 			s.Incomplete()
 		}
-	} else if r.Command != "STATUS" {
+	} else {
 		log.Debug("CNI call succeeded")
 	}
 	reply := binary.BigEndian.AppendUint32(nil, uint32(1+len(out)))
@@ -168,10 +168,8 @@ func (s *Server) answer(ctx context.Context, r *shim.Request) (out []byte, err e
 			err = fmt.Errorf("%s of sandbox %q panicked: %v", r.Command, r.ContainerID, p)
 		}
 	}()
-	if r.Command == "ADD" || r.Command == "CHECK" || r.Command == "DEL" {
-		if err := utils.ValidateContainerID(r.ContainerID); err != nil {
-			return nil, err
-		}
+	if err := utils.ValidateContainerID(r.ContainerID); err != nil {
+		return nil, err
 	}
 	switch r.Command {
 	case "ADD":
@@ -182,10 +180,6 @@ func (s *Server) answer(ctx context.Context, r *shim.Request) (out []byte, err e
 		own, _ := s.Own() // for a sandbox without a record
 		// DEL goes on if the runtime cancels it: it would have to be repeated.
 		return nil, s.Driver.Detach(context.WithoutCancel(ctx), r.ContainerID, r.NetNS, unrecorded(r, own))
-	case "STATUS":
-		return nil, s.status(ctx)
-	case "GC":
-		return nil, s.gc(ctx, r)
 	}
 	return nil, types.NewError(types.ErrInvalidEnvironmentVariables,
 		fmt.Sprintf("CNI_COMMAND %q is not known", r.Command), "")
@@ -193,9 +187,8 @@ func (s *Server) answer(ctx context.Context, r *shim.Request) (out []byte, err e
 
 // input is the part of the runtime's configuration that differs between calls.
 type input struct {
-	CNIVersion       string               `json:"cniVersion"`
-	RuntimeConfig    map[string]any       `json:"runtimeConfig"`
-	ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
+	CNIVersion    string         `json:"cniVersion"`
+	RuntimeConfig map[string]any `json:"runtimeConfig"`
 }
 
 func (s *Server) add(ctx context.Context, r *shim.Request) ([]byte, error) {
@@ -287,48 +280,6 @@ func (s *Server) selected(ctx context.Context, sel *Selection, annotation string
 		Capabilities: sel.capabilities(),
 		Args:         sel.CNIArgs,
 	}, nil
-}
-
-func (s *Server) status(ctx context.Context) error {
-	own, err := s.Own()
-	if err == nil {
-		err = s.Driver.Status(ctx, own)
-	}
-	if err == nil {
-		return nil
-	}
-	if said, ok := errors.AsType[*types.Error](err); ok && said.Code != 0 {
-		return said
-	}
-	return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
-}
-
-// gc detaches sandboxes that the runtime does not know, and runs GC of the plugins.
-func (s *Server) gc(ctx context.Context, r *shim.Request) error {
-	var in input
-	if err := json.Unmarshal([]byte(r.Config), &in); err != nil {
-		return types.NewError(types.ErrDecodingFailure, "read the network configuration", err.Error())
-	}
-	valid := map[string]bool{}
-	for _, a := range in.ValidAttachments {
-		valid[a.ContainerID] = true
-	}
-	records, err := s.Driver.Records()
-	errs := []error{err}
-	var kept []types.GCAttachment
-	for _, rec := range records {
-		if !valid[rec.Sandbox] && rec.Whole {
-			errs = append(errs, s.Driver.Detach(ctx, rec.Sandbox, "", nil))
-			continue
-		}
-		for _, a := range rec.Attachments {
-			kept = append(kept, types.GCAttachment{ContainerID: rec.Sandbox, IfName: a.IfName})
-		}
-	}
-	if own, err := s.Own(); err == nil {
-		errs = append(errs, s.Driver.GC(ctx, own, kept))
-	}
-	return errors.Join(errs...)
 }
 
 func newRecord(r *shim.Request) *Record {

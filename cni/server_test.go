@@ -267,9 +267,6 @@ func TestCallsThroughThePlugin(t *testing.T) {
 	if _, err := s.call("CHECK", "s1", nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.call("STATUS", "", nil); err != nil {
-		t.Error(err)
-	}
 	for range 2 {
 		if _, err := s.call("DEL", "s1", nil); err != nil {
 			t.Error(err)
@@ -279,8 +276,8 @@ func TestCallsThroughThePlugin(t *testing.T) {
 	if got := s.calls(); !slices.Equal(got, want) {
 		t.Errorf("calls %q, want %q", got, want)
 	}
-	if v, err := s.call("VERSION", "", nil); err != nil || len(v["supportedVersions"].([]any)) != 5 {
-		t.Errorf("VERSION: got %v, %v, want five versions", v, err)
+	if v, err := s.call("VERSION", "", nil); err != nil || len(v["supportedVersions"].([]any)) != 4 {
+		t.Errorf("VERSION: got %v, %v, want four versions", v, err)
 	}
 }
 
@@ -306,7 +303,7 @@ func TestPluginWithoutAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.stop()
-	for verb, code := range map[string]float64{"ADD": 11, "CHECK": 11, "GC": 11, "STATUS": 50} {
+	for verb, code := range map[string]float64{"ADD": 11, "CHECK": 11, "GC": 4, "STATUS": 4} {
 		if result, err := s.call(verb, "s2", nil); err == nil || result["code"] != code {
 			t.Errorf("%s without an agent: got %v, %v, want code %v", verb, result, err, code)
 		}
@@ -393,9 +390,6 @@ func TestRefusedCalls(t *testing.T) {
 		!strings.Contains(err.Error(), "no pod CIDR yet") {
 		t.Errorf("not ready: got %v, %v, want code 11 and no pod CIDR yet", result, err)
 	}
-	if result, err := s.call("STATUS", "", nil); err == nil || result["code"] != float64(50) {
-		t.Errorf("not ready: got %v, %v, want code 50", result, err)
-	}
 	if got := s.kept(); len(got) != 0 {
 		t.Errorf("on record: got %q, want none", got)
 	}
@@ -474,22 +468,5 @@ func TestDefaultNetwork(t *testing.T) {
 	}
 	if got, want := s.calls(), []string{"ADD other s1 eth0", "DEL other s1 eth0"}; !slices.Equal(got, want) {
 		t.Errorf("calls %q, want %q", got, want)
-	}
-}
-
-// TestGC checks that the runtime names what it knows; all else is detached.
-func TestGC(t *testing.T) {
-	s := newService(t)
-	for _, id := range []string{"s1", "s2", "s3"} {
-		if _, err := s.call("ADD", id, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	valid := []map[string]string{{"containerID": "s2", "ifname": "eth0"}}
-	if _, err := s.call("GC", "", map[string]any{"cni.dev/valid-attachments": valid}); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.kept(); !slices.Equal(got, []string{"s2"}) {
-		t.Errorf("on record: got %q, want s2", got)
 	}
 }

@@ -15,8 +15,9 @@ import (
 // Name is the name of the program as a CNI plugin.
 const Name = "nodelet-cni"
 
-// versionText is the answer to the verb VERSION.
-const versionText = `{"cniVersion":"1.1.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
+// versionText is the answer to the verb VERSION. The verbs of 1.1.0, GC and STATUS, are not served: nodelet's own
+// configuration, which is of version 1.0.0, keeps the runtime from calling them.
+const versionText = `{"cniVersion":"1.0.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0"]}` + "\n"
 
 // Limits of messages on the socket, in bytes.
 const (
