@@ -50,6 +50,8 @@ type Wait struct {
 	// Probe reports whether Why is the result of a probe. What follows its first ": " may be confidential: the command of
 	// the probe, or what a program of the container has said.
 	Probe bool `json:"probe,omitempty"`
+	// Since is when the step began, if one is in progress.
+	Since *time.Time `json:"since,omitempty"`
 	// Next is when it is tried again.
 	Next *time.Time `json:"next,omitempty"`
 }
@@ -71,8 +73,10 @@ type End struct {
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// explain returns what follows from a plan.
-func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
+// explain returns what follows from a plan, whose steps begin now.
+func (w *worker) explain(p plan.Plan) *Explanation {
+	o, now := &w.order, time.Now()
+	memory := w.memory.Recall()
 	e := explanation(o.Pod)
 	e.Phase = p.Status.Phase
 	e.Reason, e.Message = p.Status.Reason, p.Status.Message
@@ -82,12 +86,12 @@ func explain(o *order, p plan.Plan, memory podstate.Recall) *Explanation {
 		e.Ready = e.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}
 	for _, s := range p.Steps {
-		e.Waits = append(e.Waits, Wait{For: s.String(), Why: memory.Progress(s)})
+		e.Waits = append(e.Waits, Wait{For: s.String(), Why: memory.Progress(s), Since: &now})
 	}
-	for _, w := range p.Waits {
-		next := Wait{For: w.For.String(), Why: w.Why}
-		if !w.Until.IsZero() {
-			next.Next = &w.Until
+	for _, wait := range p.Waits {
+		next := Wait{For: wait.For.String(), Why: wait.Why, Since: w.since(wait.For)}
+		if !wait.Until.IsZero() {
+			next.Next = &wait.Until
 		}
 		e.Waits = append(e.Waits, next)
 	}
@@ -200,14 +204,15 @@ func (w *worker) explainObserving(err error) {
 		e.Waits, e.unready = nil, nil
 	}
 	e.stops(w.order.Stop, w.isReleased())
-	observing := Wait{For: "read the state of the pod from the container runtime", Why: "in progress"}
+	now := time.Now()
+	observing := Wait{For: "read the state of the pod from the container runtime", Why: "in progress", Since: &now}
 	if err != nil { // it may come from the disk, too
-		observing = Wait{"read the state of the pod", err.Error(), false, new(time.Now().Add(observeRetry))}
+		observing = Wait{For: "read the state of the pod", Why: err.Error(), Next: new(now.Add(observeRetry))}
 	}
 	e.Waits = append(e.Waits, observing)
 	memory := w.memory.Recall()
 	for _, step := range memory.Running() {
-		e.Waits = append(e.Waits, Wait{For: step.String(), Why: memory.Progress(step)})
+		e.Waits = append(e.Waits, Wait{For: step.String(), Why: memory.Progress(step), Since: w.since(step)})
 	}
 	w.explained.Store(e)
 }

@@ -26,7 +26,7 @@ func TestExplain(t *testing.T) {
 		w.run(slow, apiPod("web"), apiPod("waits", withConfigMap("settings")))
 		w.sleep(20 * time.Second)
 		w.delete(slow, 30*time.Second)
-		w.sleep(0)
+		w.sleep(3 * time.Second)
 		all, err := w.agent.Explain(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -34,10 +34,10 @@ func TestExplain(t *testing.T) {
 		var out strings.Builder
 		agent.WriteExplanations(&out, all, time.Now())
 		want := `default/slow  stopping, deleted
-    waits for: stop container slow (ID): Stopping container slow: in progress
+    waits for: stop container slow (ID): Stopping container slow: in progress (running for 3s)
 default/waits  Pending
     waits for: mount volume data: MountVolume.SetUp failed for volume "data" : ` +
-			`configmap "settings" not found (again in 11s)
+			`configmap "settings" not found (again in 8s)
 default/web  Running, ready
 `
 		if got := regexp.MustCompile("c0de[0-9a-f]+").ReplaceAllString(out.String(), "ID"); got != want {

@@ -131,7 +131,7 @@ func TestExplainRepeated(t *testing.T) {
 		w.sleep(10 * time.Second)
 		w.checkExplained("default/web  Pending\n" +
 			"    waits for: create sandbox attempt 0: in progress; the last attempt failed: rpc error: code = Unknown " +
-			"desc = no address left\n")
+			"desc = no address left (running for 10s)\n")
 	})
 }
 

@@ -16,7 +16,7 @@ func WriteExplanations(w io.Writer, all []*Explanation, now time.Time) {
 	for _, e := range all {
 		line("%s  %s", e.Pod, e.state())
 		for _, wait := range e.Waits {
-			line("    waits for: %s: %s%s", wait.For, wait.Why, again(wait.Next, now))
+			line("    waits for: %s: %s%s", wait.For, wait.Why, when(wait, now))
 		}
 		for _, end := range e.Ends {
 			line("    %s", end)
@@ -80,9 +80,14 @@ func printable(text string) string {
 	return b.String()
 }
 
-func again(next *time.Time, now time.Time) string {
-	if next == nil {
-		return ""
+// when says how long a step has been in progress, or when it is tried again.
+func when(w Wait, now time.Time) string {
+	round := func(d time.Duration) time.Duration { return max(0, d).Round(time.Second) }
+	switch {
+	case w.Next != nil:
+		return fmt.Sprintf(" (again in %s)", round(w.Next.Sub(now)))
+	case w.Since != nil:
+		return fmt.Sprintf(" (running for %s)", round(now.Sub(*w.Since)))
 	}
-	return fmt.Sprintf(" (again in %s)", max(0, next.Sub(now)).Round(time.Second))
+	return ""
 }

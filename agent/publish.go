@@ -49,7 +49,7 @@ func (w *worker) publish(p plan.Plan) {
 			w.cfg.Status.Set(publish, *p.Status)
 		}
 	}
-	w.explained.Store(explain(&w.order, p, w.memory.Recall()))
+	w.explained.Store(w.explain(p))
 	before := cmp.Or(w.result.Load().status, &w.order.Pod.Status)
 	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)

@@ -96,7 +96,7 @@ func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
 			reclaimed: make(chan struct{}),
 		},
 		memory:  podstate.NewMemory(),
-		running: running{cancels: map[podstate.Key]context.CancelFunc{}},
+		running: running{flights: map[podstate.Key]flight{}},
 		left:    execute.NewResults(),
 		facts:   facts,
 		startup: startup{seen: time.Now()},
@@ -194,9 +194,9 @@ func (w *worker) take(o order) {
 // recordOutcome records the outcome of a step.
 func (w *worker) recordOutcome(r *execute.Outcome) {
 	key := r.Step.Key()
-	if cancel := w.cancels[key]; cancel != nil && w.memory.Recall().InFlight(key) == r.Step {
-		cancel()
-		delete(w.cancels, key)
+	if f, runs := w.flights[key]; runs && w.memory.Recall().InFlight(key) == r.Step {
+		f.cancel()
+		delete(w.flights, key)
 	}
 	w.memory.Ended(r.Result, time.Now())
 	if _, made := r.Step.(podstate.CreateContainer); made {
@@ -224,8 +224,8 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	w.linkLogs()
 	w.memory.Report(p.Status)
 	for _, key := range p.Cancel {
-		if cancel := w.cancels[key]; cancel != nil {
-			cancel()
+		if f, runs := w.flights[key]; runs {
+			f.cancel()
 		}
 	}
 	w.recordStop(p.Stop)
@@ -267,11 +267,11 @@ func (w *worker) start(ctx context.Context, step podstate.Step, ending bool) {
 	}
 	w.cfg.Steps.Begin(ctx, t, &w.left, w.memory.Recall(), w.facts.made)
 	ctx, cancel := context.WithCancel(ctx)
-	if older := w.cancels[key]; older != nil {
+	if older, runs := w.flights[key]; runs {
 		// A stricter stop replaces it. The older call continues, as the runtime serves both.
-		context.AfterFunc(ctx, older)
+		context.AfterFunc(ctx, older.cancel)
 	}
-	w.cancels[key] = cancel
+	w.flights[key] = flight{cancel, time.Now()}
 	w.memory.Began(step)
 	go func() {
 		select {

@@ -100,12 +100,13 @@ func (o options) run(c command.Call) error {
 	}
 }
 
-// shape returns a text without the countdowns in it, so that they are no change.
+// shape returns a text without the times in it that count up or down, so that they are no change.
 func shape(text []byte) []byte {
 	var kept []byte
 	for line := range bytes.Lines(text) {
-		before, _, _ := bytes.Cut(line, []byte(" (again in "))
-		kept = append(kept, before...)
+		line, _, _ = bytes.Cut(line, []byte(" (again in "))
+		line, _, _ = bytes.Cut(line, []byte(" (running for "))
+		kept = append(kept, line...)
 	}
 	return kept
 }
