@@ -94,7 +94,7 @@ kube/server/endpoints: config internal/listener internal/loglevel internal/relea
 host/inotify: internal/backoff internal/periodic
 host/iptables: host/program internal/backoff internal/periodic
 host/oom: internal/backoff
-host/pressure: host/machine
+host/pressure: host/machine host/mounts
 host/self: host/filelock internal/backoff internal/periodic
 metrics: host/machine
 metrics/usage: config metrics kube/pod host/beneath host/machine host/mounts host/topology internal/backoff

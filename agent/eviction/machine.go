@@ -119,7 +119,7 @@ func (m *Machine) DiskLevels(ctx context.Context) (_ map[string]policy.Level, co
 	if at.images == "" && complete {
 		return all.all, true // the runtime has no file system to speak of
 	}
-	var images, layers uint64
+	var images, layers string
 	if complete {
 		bytes, inodes, images, err = pressure.Disk(at.images)
 	}
@@ -172,9 +172,9 @@ func mountpoint(all []*runtimeapi.FilesystemUsage) string {
 	return all[0].GetFsId().GetMountpoint()
 }
 
-// layout says on which of the node's file systems things are, by their devices. Usually all are on one, or images and
+// layout says on which of the node's file systems things are, by their names. Usually all are on one, or images and
 // layers are together on another one. Images may also be alone on another one (KEP-4191).
-type layout struct{ node, images, layers uint64 }
+type layout struct{ node, images, layers string }
 
 // layout returns where things are. Without an answer of the runtime all are on the file system of the node.
 func (m *Machine) layout(ctx context.Context) (layout, error) {
@@ -192,7 +192,7 @@ func (m *Machine) layout(ctx context.Context) (layout, error) {
 }
 
 // of returns the file system that a signal is about.
-func (l layout) of(signal string) uint64 {
+func (l layout) of(signal string) string {
 	switch {
 	case policy.OnNodeFS(signal):
 		return l.node

@@ -3,7 +3,9 @@ package mounts
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -40,4 +42,34 @@ func KeepsLabels(path string) (bool, error) {
 
 func keepsLabels(m *mountinfo.Info) bool {
 	return slices.Contains(strings.Split(m.Options+","+m.VFSOptions, ","), "seclabel")
+}
+
+// FileSystem returns a name of the file system that a path is on: its device number, or the source of its mount where
+// each subvolume has a device number of its own. A file system has the same name by all its mounts.
+func FileSystem(path string) (string, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return "", &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	if uint32(fs.Type) == unix.BTRFS_SUPER_MAGIC {
+		return sourceOf(path)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return strconv.FormatUint(uint64(st.Dev), 10), nil
+}
+
+// sourceOf returns the source of the mount that a path is on. It follows links.
+func sourceOf(path string) (string, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	m, err := Of(path)
+	if err != nil {
+		return "", err
+	}
+	return m.Source, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,6 +55,82 @@ func TestOf(t *testing.T) {
 	}
 	ownmounts.FUSE(t, filepath.Join(dir, "to"))
 	check("to", "to", "fuse")
+}
+
+// TestFileSystem checks that a directory and a link to it have the name of the file system that is mounted there.
+func TestFileSystem(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	dir := t.TempDir()
+	on, link := filepath.Join(dir, "on"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(on, 0o755), os.Symlink("on", link)); err != nil {
+		t.Fatal(err)
+	}
+	mountOn(t, on, "tmpfs", "tmpfs", "")
+	if got, below := fileSystem(t, on), fileSystem(t, dir); got == below || got != fileSystem(t, link) {
+		t.Errorf("got %q on %q, and %q by the link, want one other name", got, below, fileSystem(t, link))
+	}
+	if got, err := FileSystem(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing: got %q, %v, want an error", got, err)
+	}
+}
+
+// TestSubvolumes checks that the subvolumes of a btrfs are one file system, also those that are mounted alone: what
+// fills it may be in each of them.
+func TestSubvolumes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	for _, tool := range []string{"mkfs.btrfs", "btrfs"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("needs the tools of btrfs: ", err)
+		}
+	}
+	dir := t.TempDir()
+	image := filepath.Join(dir, "image")
+	all, alone := filepath.Join(dir, "all"), filepath.Join(dir, "alone")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 128<<20), os.Mkdir(all, 0o755),
+		os.Mkdir(alone, 0o755), os.Symlink(all, filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string, args ...string) {
+		t.Helper()
+		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", name, err, out)
+		}
+	}
+	run("mkfs.btrfs", "-q", image)
+	device := ownmounts.Loop(t, image)
+	mountOn(t, all, device, "btrfs", "")
+	run("btrfs", "subvolume", "create", filepath.Join(all, "pods"))
+	run("btrfs", "subvolume", "create", filepath.Join(all, "images"))
+	mountOn(t, alone, device, "btrfs", "subvol=images")
+	for _, path := range []string{"all/pods", "all/images", "alone", "link", "link/pods"} {
+		if got, want := fileSystem(t, filepath.Join(dir, path)), fileSystem(t, all); got != want {
+			t.Errorf("%s: got %q, want %q: it is on the same file system", path, got, want)
+		}
+	}
+	if got := fileSystem(t, dir); got == fileSystem(t, all) {
+		t.Errorf("got %q also for the directory that it is mounted on", got)
+	}
+}
+
+// fileSystem returns the name of the file system that a path is on.
+func fileSystem(t *testing.T, path string) string {
+	t.Helper()
+	name, err := FileSystem(path)
+	if err != nil || name == "" {
+		t.Errorf("%s: got %q, %v, want a name", path, name, err)
+	}
+	return name
+}
+
+// mountOn mounts a file system for the time of the test.
+func mountOn(t *testing.T, path, source, fstype, options string) {
+	t.Helper()
+	ownmounts.Need(t, fstype, unix.Mount(source, path, fstype, 0, options))
+	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
 }
 
 // TestKeepsLabels checks the options by which the kernel says that a file system has an SELinux label for each file.

@@ -6,9 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nodelet/nodelet/host/machine"
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 // Level is the available part and the total of a resource: bytes, inodes or processes.
@@ -68,16 +67,15 @@ func (p Proc) Processes() (Level, error) {
 	return Level{Available: max(0, limit-running), Capacity: limit}, nil
 }
 
-// Disk returns the bytes, the inodes and the device number of the file system that holds path.
-func Disk(path string) (bytes, inodes Level, device uint64, err error) {
+// Disk returns the bytes, the inodes and the name of the file system that holds path.
+func Disk(path string) (bytes, inodes Level, name string, err error) {
 	fs, err := machine.ReadFileSystem(path)
 	if err != nil {
-		return Level{}, Level{}, 0, err
+		return Level{}, Level{}, "", err
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return Level{}, Level{}, 0, fmt.Errorf("read the device of %s: %w", path, err)
+	if name, err = mounts.FileSystem(path); err != nil {
+		return Level{}, Level{}, "", fmt.Errorf("tell which file system holds %s: %w", path, err)
 	}
 	return Level{Available: int64(fs.Available), Capacity: int64(fs.Size)},
-		Level{Available: int64(fs.InodesFree), Capacity: int64(fs.Inodes)}, uint64(st.Dev), nil
+		Level{Available: int64(fs.InodesFree), Capacity: int64(fs.Inodes)}, name, nil
 }

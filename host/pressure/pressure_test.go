@@ -81,10 +81,10 @@ func TestThisMachine(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want less than the capacity", what, l, err)
 		}
 	}
-	bytes, inodes, device, err := Disk(t.TempDir())
+	bytes, inodes, name, err := Disk(t.TempDir())
 	if err != nil || bytes.Available > bytes.Capacity || bytes.Capacity <= 0 || inodes.Available > inodes.Capacity ||
-		device == 0 {
-		t.Errorf("disk: got %+v %+v %d %v, want less than the capacity, and a device", bytes, inodes, device, err)
+		name == "" {
+		t.Errorf("disk: got %+v %+v %q %v, want less than the capacity, and a name", bytes, inodes, name, err)
 	}
 	if _, _, _, err := Disk("/no/such/place"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
