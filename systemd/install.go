@@ -161,11 +161,11 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 		return nil, fmt.Errorf("nodelet takes over the flags of %s: put %q there, or use --own-unit",
 			kubeletUnit, strings.Join(flags, " "))
 	}
-	own, err := properties(ctx, ownUnit)
+	own, err := i.OwnStarts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if runs(own["ActiveState"]) || strings.HasPrefix(own["UnitFileState"], "enabled") {
+	if own {
 		return nil, fmt.Errorf("%s runs this node, or starts at boot and stops %s then: use --own-unit, or run "+
 			"`systemctl disable --now %[1]s` first", ownUnit, kubeletUnit)
 	}

@@ -81,6 +81,12 @@ func (i *Installer) Running(ctx context.Context, units ...string) (*Agent, error
 	return nil, nil
 }
 
+// OwnStarts reports whether nodelet.service runs, or starts at boot: it stops kubelet.service then.
+func (i *Installer) OwnStarts(ctx context.Context) (bool, error) {
+	p, err := properties(ctx, ownUnit)
+	return runs(p["ActiveState"]) || strings.HasPrefix(p["UnitFileState"], "enabled"), err
+}
+
 // Replaced reports whether nodelet has replaced the kubelet in its unit.
 func (i *Installer) Replaced() bool {
 	_, err := os.Stat(i.dropIn())

@@ -206,6 +206,9 @@ func (m *Machine) arguments(c command.Call, takeover bool) ([]string, []Result, 
 			found = append(found, result("install", Problem, err.Error(),
 				"until then `nodelet systemd install` refuses to replace the kubelet")...)
 		}
+	} else if own, err := i.OwnStarts(c.Context); err == nil && own && a.Unit == "kubelet.service" {
+		found = append(found, result("agent", Problem, "nodelet.service starts at boot, in the place of kubelet.service",
+			"run `systemctl disable nodelet.service`")...)
 	}
 	return args, found, nil
 }

@@ -121,6 +121,25 @@ func TestTakeoverRefused(t *testing.T) {
 	}
 }
 
+// TestOtherUnitStartsAtBoot checks that a nodelet.service is named that takes the place of kubelet.service at the next
+// boot, such as of the package nodelet-kubelet.
+func TestOtherUnitStartsAtBoot(t *testing.T) {
+	for state, lines := range map[string][]string{
+		"enabled":  {"ok kubelet.service runs", "problem nodelet.service starts at boot"},
+		"disabled": {"ok kubelet.service runs"},
+	} {
+		systemctl := fmt.Sprintf("#!/bin/sh\necho LoadState=loaded\ncase $2 in\nkubelet.service) echo MainPID=%d;;\n"+
+			"nodelet.service) echo UnitFileState=%s;;\nesac\n", os.Getpid(), state)
+		m := newMachine(t, map[string]string{"/bin/systemctl": systemctl, "/run/systemd/system/x": ""})
+		t.Setenv("PATH", m.path("/bin")+":"+os.Getenv("PATH"))
+		_, got, err := m.arguments(command.Call{Context: t.Context(), Root: m.Root}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, state, got, lines...)
+	}
+}
+
 // TestPortsOfRunningAgent checks that the agent which runs now does not count as another program at its ports, also if
 // flags are given, so that nobody is advised to stop it.
 func TestPortsOfRunningAgent(t *testing.T) {
