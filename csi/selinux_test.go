@@ -2,6 +2,7 @@ package csi_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
 )
@@ -22,7 +24,7 @@ const (
 func (w *world) labelled(name, label string) *csi.Volume {
 	w.T.Helper()
 	v := w.volume(name)
-	v.MountOptions, v.SELinuxLabel = []string{"noatime"}, label
+	v.MountOptions, v.SELinux.Mount = []string{"noatime"}, label
 	return v
 }
 
@@ -97,6 +99,42 @@ func TestSELinuxLabelOfOnePod(t *testing.T) {
 	w.unpublish("pod-1", one)
 	w.publish("pod-2", two)
 	w.unpublish("pod-2", two)
+	w.nothingLeft()
+}
+
+// TestSELinuxLabelsWanted checks what is said of a volume that is mounted without a label: which pod is the first to
+// use it, and which wants another label than that one. A restarted agent knows it still.
+func TestSELinuxLabelsWanted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	publish := func(pod types.UID, wanted *string) (heard []string) {
+		v := w.labelled("a", "")
+		v.SELinux.Wanted = wanted
+		v.SELinux.Begun = func(first, conflict bool) {
+			heard = append(heard, fmt.Sprintf("%t %t", first, conflict))
+		}
+		w.publish(pod, v)
+		return heard
+	}
+	expect := func(when string, got []string, want ...string) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", when, got, want)
+		}
+	}
+	expect("the first pod", publish("pod-1", new(labelOne)), "true false")
+	expect("the first pod again", publish("pod-1", new(labelOne)))
+	expect("the same label", publish("pod-2", new(labelOne)), "false false")
+	expect("another label", publish("pod-3", new(labelTwo)), "false true")
+	expect("not known", publish("pod-4", nil), "false false")
+	w.restart()
+	expect("the first pod after a restart", publish("pod-1", new(labelOne)))
+	expect("no label, after a restart", publish("pod-5", new("")), "false true")
+	for _, pod := range []types.UID{"pod-1", "pod-2", "pod-3", "pod-4", "pod-5"} {
+		w.unpublish(pod, w.labelled("a", ""))
+	}
+	expect("the first pod after those", publish("pod-6", new(labelTwo)), "true false")
+	w.unpublish("pod-6", w.labelled("a", ""))
 	w.nothingLeft()
 }
 

@@ -25,6 +25,7 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	}
 	defer lock.release()
 	rec := c.records.get(v.key())
+	first := rec == nil || c.records.isUnused(v.key())
 	if err := c.checkMode(ctx, lock, rec, v); err != nil {
 		return err
 	}
@@ -37,17 +38,29 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 		r.Block = v.Block
 		r.name(v)
 		r.Attachable, r.OnePod = v.Attachable, onePod
-		r.SELinux = v.SELinuxLabel
+		r.SELinux = v.SELinux.Mount
+		if first {
+			r.Wanted = v.SELinux.Wanted
+		}
 		if r.Staging == "" || len(r.Uses) == 0 && r.Stage == none { // the handle may have moved to another PersistentVolume
 			r.Staging, r.Size = layoutOf(v.Driver).staging(v), 0
 		}
 		r.Uses[id] = &use{Pod: pod, Name: v.Name, Target: layoutOf(v.Driver).target(pod, v, r.Staging)}
 	})
-	if err == nil && c.records.reveal(id) {
+	if err != nil {
+		return err
+	}
+	if c.records.reveal(id) {
 		c.unstageUnused()
 	}
-	return err
+	if v.SELinux.Begun != nil {
+		v.SELinux.Begun(first, !first && differ(rec.Wanted, v.SELinux.Wanted))
+	}
+	return nil
 }
+
+// differ reports whether two labels are known and not the same.
+func differ(a, b *string) bool { return a != nil && b != nil && *a != *b }
 
 // setAttached updates whether a volume in use has to be attached, and by what name: its CSIDriver may have been
 // replaced, and the controller manager detaches nothing that is in volumesInUse.
@@ -67,12 +80,12 @@ func (s *store) setAttached(v *Volume) error {
 func (c *CSI) checkMode(ctx context.Context, lock *callLock, rec *record, v *Volume) error {
 	used := !c.records.isUnused(v.key())
 	switch {
-	case rec == nil, rec.SELinux == v.SELinuxLabel && rec.Block == v.Block:
+	case rec == nil, rec.SELinux == v.SELinux.Mount && rec.Block == v.Block:
 		return nil
 	case used && rec.Block != v.Block:
 		return fmt.Errorf("volume %q is in use with another volumeMode on this node", v.Name)
 	case used:
-		return &LabelError{v.Name, rec.SELinux, v.SELinuxLabel}
+		return &LabelError{v.Name, rec.SELinux, v.SELinux.Mount}
 	}
 	if err := c.takeDown(ctx, lock, rec); err != nil {
 		return fmt.Errorf("waiting for unmount of volume %q, because it is mounted "+

@@ -30,9 +30,7 @@ type Volume struct {
 	MountOptions []string
 	AccessMode   corev1.PersistentVolumeAccessMode
 	ReadOnly     bool
-	// SELinuxLabel is the label that the mount gives to the files of the volume. The first use decides: as long as the
-	// volume is in use it keeps its label.
-	SELinuxLabel string
+	SELinux      SELinux
 	// Attributes are the volume context; PublishAttributes are added to them for NodePublishVolume alone.
 	Attributes, PublishAttributes map[string]string
 	Attachment                    Attachment
@@ -46,6 +44,19 @@ type Volume struct {
 	// Prepare prepares a volume for containers after each NodePublishVolume; path is where it is published. Nil: nothing
 	// to do. It is not called for drivers that set FSGroup themselves.
 	Prepare func(ctx context.Context, path string) error
+}
+
+// SELinux says which SELinux label a pod wants on a volume.
+type SELinux struct {
+	// Mount is the label that the mount gives to the files of the volume. The first use decides: as long as the volume is
+	// in use it keeps its label.
+	Mount string
+	// Wanted is what Mount would be if volumes of every access mode were mounted with a label. Nil: not known, or the
+	// driver cannot do that.
+	Wanted *string
+	// Begun, unless nil, is called when the pod has begun to use the volume. first: no other pod uses it. conflict: those
+	// that do want another label.
+	Begun func(first, conflict bool)
 }
 
 // Secrets are those for calls to the driver of a volume. They are never logged and never written to disk.

@@ -5,7 +5,8 @@ package metrics
 type SELinux struct {
 	ContainerErrors, ContainerWarnings *Vec[*Gauge] // by access_mode
 	PodErrors, PodWarnings             *Vec[*Gauge] // by access_mode
-	VolumeErrors, Admitted             *Vec[*Gauge] // by volume_plugin, access_mode
+	VolumeErrors, VolumeWarnings       *Vec[*Gauge] // by volume_plugin, access_mode
+	Admitted                           *Vec[*Gauge] // by volume_plugin, access_mode
 }
 
 func newSELinux(r *Registry) SELinux {
@@ -26,6 +27,9 @@ func newSELinux(r *Registry) SELinux {
 		VolumeErrors: r.Gauges(name+"volume_context_mismatch_errors_total",
 			"[ALPHA] Number of errors when a volume is in use with another SELinux label than the pod needs; the pod is "+
 				"tried again.", "volume_plugin", "access_mode"),
+		VolumeWarnings: r.Gauges(name+"volume_context_mismatch_warnings_total",
+			"[ALPHA] Number of times when a volume was in use by a pod that wanted another SELinux label, which did no harm "+
+				"yet.", "volume_plugin", "access_mode"),
 		Admitted: r.Gauges(name+"volumes_admitted_total", "[ALPHA] Number of volumes whose SELinux label was fine.",
 			"volume_plugin", "access_mode"),
 	}

@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,13 +37,13 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 	v.Unstarted = d.Unstarted
 	published := d.csi.Has(ctx, d.Pod.UID, v)
 	if d.pv != nil && !published { // a mounted volume keeps its label
-		if v.SELinuxLabel, err = d.seLinuxLabel(); err != nil {
+		if v.SELinux, err = d.seLinux(); err != nil {
 			return mounted, p, err
 		}
 	}
 	p, err = d.publish(ctx, published)
-	if d.pv != nil {
-		d.countSELinux(p, err)
+	if _, ok := errors.AsType[*csi.LabelError](err); ok && d.pv != nil {
+		d.countSELinux(SELinuxConflict, true)
 	}
 	if err != nil {
 		return mounted, p, err

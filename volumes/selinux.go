@@ -1,7 +1,6 @@
 package volumes
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,8 +28,8 @@ type SELinuxResult string
 
 // Outcomes.
 const (
-	// SELinuxMounted: it is mounted with the label of its pod.
-	SELinuxMounted SELinuxResult = "mounted"
+	// SELinuxAdmitted: its first pod wants a label, with which it is or could be mounted.
+	SELinuxAdmitted SELinuxResult = "admitted"
 	// SELinuxUnknown: the label that a container needs cannot be computed.
 	SELinuxUnknown SELinuxResult = "unknown"
 	// SELinuxMixed: containers of the pod need different labels.
@@ -39,31 +38,56 @@ const (
 	SELinuxConflict SELinuxResult = "conflict"
 )
 
-// seLinuxLabel returns the label that the volume is mounted with for the pod (KEP-1710), so that the runtime need not
-// relabel its files one by one; empty if it is mounted without. Conflicting labels keep the pod from running only if
+// seLinux returns the label that the volume is mounted with for the pod (KEP-1710), so that the runtime need not
+// relabel its files one by one; none if it is mounted without. Conflicting labels keep the pod from running only if
 // volumes of this access mode are mounted with a label.
-func (d *driven) seLinuxLabel() (string, error) {
-	if !d.SELinux.Enabled || !*d.driver.Spec.SELinuxMount || relabels(d.Pod) {
-		return "", nil
+func (d *driven) seLinux() (csi.SELinux, error) {
+	if !d.SELinux.Enabled || !*d.driver.Spec.SELinuxMount {
+		return csi.SELinux{}, nil
 	}
+	label, applies := "", d.SELinux.EveryMode || podfs.OnePod(d.pv)
+	if !relabels(d.Pod) {
+		var result SELinuxResult
+		var err error
+		if label, result, err = d.wantedLabel(); err != nil {
+			d.countSELinux(result, applies)
+			if !applies {
+				err = nil
+			}
+			return csi.SELinux{}, err
+		}
+	}
+	out := csi.SELinux{Wanted: &label}
+	if applies {
+		out.Mount = label
+	}
+	out.Begun = func(first, conflict bool) {
+		switch {
+		case first && label != "":
+			d.countSELinux(SELinuxAdmitted, applies)
+		case conflict:
+			d.countSELinux(SELinuxConflict, applies)
+		}
+	}
+	return out, nil
+}
+
+// wantedLabel returns the one label that the containers of the pod need on the volume, empty if the runtime chooses it.
+// An error has a result to count.
+func (d *driven) wantedLabel() (label string, result SELinuxResult, err error) {
 	labels, err := d.SELinux.Labels()
-	result := SELinuxUnknown
-	if len(labels) > 1 {
-		result, err = SELinuxMixed, fmt.Errorf("multiple SELinux labels found: %s", strings.Join(labels, ","))
-	}
-	applies := d.SELinux.EveryMode || podfs.OnePod(d.pv)
-	if err != nil {
-		d.cfg.Metrics.SELinux(result, d.driver.Name, highestMode(d.pv), applies)
-	}
 	switch {
-	case !applies:
-		return "", nil
+	case len(labels) > 1:
+		result, err = SELinuxMixed, fmt.Errorf("multiple SELinux labels found: %s", strings.Join(labels, ","))
 	case err != nil:
-		return "", fmt.Errorf("volume %q: %w", d.Volume.Name, err)
-	case len(labels) == 0:
-		return "", nil
+		result = SELinuxUnknown
+	case len(labels) == 1:
+		label = labels[0]
 	}
-	return labels[0], nil
+	if err != nil {
+		err = fmt.Errorf("volume %q: %w", d.Volume.Name, err)
+	}
+	return label, result, err
 }
 
 // mayRelabel reports whether the runtime may relabel the files of the published volume one by one. Where the file
@@ -78,13 +102,8 @@ func (d *driven) mayRelabel(p csi.Published) (bool, error) {
 	return mounts.KeepsLabels(p.Path)
 }
 
-// countSELinux counts the outcome for a volume with a label.
-func (d *driven) countSELinux(p csi.Published, err error) {
-	if _, ok := errors.AsType[*csi.LabelError](err); ok {
-		d.cfg.Metrics.SELinux(SELinuxConflict, d.volume.Driver, highestMode(d.pv), true)
-	} else if p.Changed && p.Labelled {
-		d.cfg.Metrics.SELinux(SELinuxMounted, d.volume.Driver, highestMode(d.pv), true)
-	}
+func (d *driven) countSELinux(result SELinuxResult, applies bool) {
+	d.cfg.Metrics.SELinux(result, d.driver.Name, highestMode(d.pv), applies)
 }
 
 // relabels reports whether the pod asks for its volumes to be relabelled file by file, so that containers with

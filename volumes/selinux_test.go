@@ -17,6 +17,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/csi"
@@ -134,12 +135,67 @@ func TestSELinuxLabel(t *testing.T) {
 			Manager: &Manager{cfg: Config{Metrics: ear}},
 			Request: Request{Pod: c.pod, Volume: dataVolume, SELinux: labelsOf(&c.node, c.pod)},
 		}
-		got, err := (&driven{mounting: m, driver: c.driver, pv: c.pv}).seLinuxLabel()
+		label, err := (&driven{mounting: m, driver: c.driver, pv: c.pv}).seLinux()
+		got := label.Mount
 		if err != nil {
 			got = err.Error()
 		}
 		if !strings.Contains(got, c.want) || c.want == "" && got != "" || strings.Join(ear.heard, ";") != c.heard {
 			t.Errorf("%s: got %q, %v, counted %q", c.name, got, err, ear.heard)
+		}
+	}
+}
+
+// TestSELinuxWanted checks what is counted of a volume when a pod begins to use it, also if volumes of its access mode
+// are mounted without labels: its first pod that wants a label, and a pod that wants another one than that.
+func TestSELinuxWanted(t *testing.T) {
+	t.Parallel()
+	const unknown, once = "unknown", corev1.ReadWriteOnce
+	on, one := spec.Node{SELinux: true, SELinuxFileLabel: policyLabel}, levelPod("p", "s0:c1,c2")
+	can, cannot := labelDriver("d", true), labelDriver("d", false)
+	for _, c := range []struct {
+		name        string
+		pod         *corev1.Pod
+		mode        corev1.PersistentVolumeAccessMode
+		driver      *storagev1.CSIDriver
+		want        string // the label
+		first, next string // what is counted of the first pod, and of one after others with another label
+	}{
+		{"a volume for more pods", one, once, can, labelOne, "admitted d RWO warning", "conflict d RWO warning"},
+		{"one pod's volume", one, corev1.ReadWriteOncePod, can, labelOne, "admitted d RWOP", "conflict d RWOP"},
+		{"no label", levelPod("p"), once, can, "", "", "conflict d RWO warning"},
+		{"file by file", recursively(levelPod("p", "s0:c1,c2")), once, can, "", "", "conflict d RWO warning"},
+		{"two labels", levelPod("p", "s0:c1,c2", "s0"), once, can, unknown, "", ""},
+		{"a driver that cannot", one, once, cannot, unknown, "", ""},
+	} {
+		ear := &verdicts{}
+		m := &mounting{
+			Manager: &Manager{cfg: Config{Metrics: ear}},
+			Request: Request{Pod: c.pod, Volume: dataVolume, SELinux: labelsOf(&on, c.pod)},
+		}
+		label, err := (&driven{mounting: m, driver: c.driver, pv: modes(c.mode)}).seLinux()
+		if got := ptr.Deref(label.Wanted, unknown); err != nil || got != c.want {
+			t.Errorf("%s: got label %q, %v, want %q", c.name, got, err, c.want)
+		}
+		if (label.Begun == nil) != (c.want == unknown) {
+			t.Errorf("%s: got that the use is counted %t, want it if the label is known", c.name, label.Begun != nil)
+		}
+		if label.Begun == nil {
+			continue
+		}
+		for _, begun := range []struct {
+			first bool
+			want  string
+		}{{true, c.first}, {false, c.next}} {
+			ear.heard = nil
+			label.Begun(begun.first, !begun.first)
+			if got := strings.Join(ear.heard, ";"); got != begun.want {
+				t.Errorf("%s, first %t: counted %q, want %q", c.name, begun.first, got, begun.want)
+			}
+		}
+		ear.heard = nil
+		if label.Begun(false, false); len(ear.heard) > 0 {
+			t.Errorf("%s, a pod after others with the same label: counted %q, want nothing", c.name, ear.heard)
 		}
 	}
 }
@@ -217,6 +273,9 @@ func TestSELinuxMount(t *testing.T) {
 			t.Errorf("%s got the flags %q", method, got)
 		}
 	}
+	if m, err := mount(levelPod("pod-4", "s0:c1,c2")); err != nil || m.SELinuxRelabel {
+		t.Errorf("pod with the same label: got %+v, %v, want no relabelling", m, err)
+	}
 	if _, err := mount(levelPod("pod-2", "s0:c3,c4")); err == nil ||
 		!strings.Contains(err.Error(), "conflicting SELinux labels of volume pv") {
 		t.Errorf("pod with another label: got %v, want a conflict", err)
@@ -224,11 +283,13 @@ func TestSELinuxMount(t *testing.T) {
 	if m, err := mount(levelPod("pod-1", "s0:c1,c2", "s0:c9")); err != nil || m.SELinuxRelabel {
 		t.Errorf("container that joins later: got %+v, %v, want no relabelling", m, err)
 	}
-	if want := []string{"mounted d RWX", "conflict d RWX"}; !slices.Equal(heard.heard, want) {
+	if want := []string{"admitted d RWX", "conflict d RWX"}; !slices.Equal(heard.heard, want) {
 		t.Errorf("counted %q, want %q", heard.heard, want)
 	}
-	if err := manager.Unmount(t.Context(), "pod-1", OnDisk{Plugin: pluginname.CSI, Name: "pv"}); err != nil {
-		t.Error(err)
+	for _, pod := range []types.UID{"pod-1", "pod-4"} {
+		if err := manager.Unmount(t.Context(), pod, OnDisk{Plugin: pluginname.CSI, Name: "pv"}); err != nil {
+			t.Error(err)
+		}
 	}
 	m, err := mount(recursively(levelPod("pod-3", "s0:c3,c4")))
 	if err != nil {

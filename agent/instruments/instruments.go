@@ -245,14 +245,14 @@ func (m *Metrics) SELinux(result volumes.SELinuxResult, driver, accessMode strin
 		return warnings
 	}
 	switch result {
-	case volumes.SELinuxMounted:
+	case volumes.SELinuxAdmitted:
 		s.Admitted.With(plugin, accessMode).Add(1)
 	case volumes.SELinuxUnknown:
 		of(s.ContainerErrors, s.ContainerWarnings).With(accessMode).Add(1)
 	case volumes.SELinuxMixed:
 		of(s.PodErrors, s.PodWarnings).With(accessMode).Add(1)
 	case volumes.SELinuxConflict:
-		s.VolumeErrors.With(plugin, accessMode).Add(1)
+		of(s.VolumeErrors, s.VolumeWarnings).With(plugin, accessMode).Add(1)
 	}
 }
 
