@@ -157,8 +157,6 @@ func (p *podCertificates) state(c *podCertificate, err error) (*tls.Certificate,
 	switch {
 	case c.refused != nil && (c.shown == nil || expired):
 		return nil, time.Time{}, c.refused
-	case c.refused != nil:
-		return c.shown, c.shown.Leaf.NotAfter, nil
 	case c.shown != nil:
 		return c.shown, c.renew, nil
 	case err != nil:

@@ -275,17 +275,29 @@ func TestPodCertificateOverdue(t *testing.T) {
 	})
 }
 
+// TestPodCertificateRenewalRefused checks that a certificate whose renewal was refused is shown until it expires. After
+// a restart of the agent another one is requested, as the kubelet does: the time of renewal stays the same.
 func TestPodCertificateRenewalRefused(t *testing.T) {
-	runCert(t, func(b *certBench) {
-		shown, renew := b.renewal()
-		b.condition(b.request(), "Denied", "No")
-		c, again, err := b.get(shown, renew)
-		if err != nil || c != shown || !again.Equal(shown.Leaf.NotAfter) {
-			b.Errorf("got %v, look again at %v, %v; want the old one until it expires", c, again, err)
-		}
-		time.Sleep(certLifetime)
-		b.wantError("permanently denied")
-	})
+	for _, restart := range []bool{false, true} {
+		runCert(t, func(b *certBench) {
+			shown, renew := b.renewal()
+			b.condition(b.request(), "Denied", "No")
+			c, again, err := b.get(shown, renew)
+			if err != nil || c != shown || !again.Equal(renew) {
+				b.Errorf("got %v, to renew at %v, %v; want the old one, to renew at %v", c, again, err, renew)
+			}
+			if !restart {
+				time.Sleep(certLifetime)
+				b.wantError("permanently denied")
+				return
+			}
+			b.o.Use("uid", nil)
+			if c, _, err := b.get(shown, again); err != nil || c != shown {
+				b.Errorf("after a restart: got %v, %v, want the old one", c, err)
+			}
+			b.request()
+		})
+	}
 }
 
 // TestPodCertificateTakenOver checks that after a restart the agent continues with what the volume shows.
