@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -64,38 +65,47 @@ func TestUnfinishedAfterRestart(t *testing.T) {
 		w.set.Synced = false
 		w.restart()
 		w.sleep(time.Second)
-		if all, err := w.agent.Unfinished(t.Context()); err == nil {
+		if all, _, err := w.agent.Unfinished(t.Context()); err == nil {
 			t.Errorf("before a source has delivered: got %d pods, want an error", len(all))
 		}
 		w.change(func(set *pods.Set) { set.Synced = true })
-		all, err := w.agent.Unfinished(t.Context())
+		all, _, err := w.agent.Unfinished(t.Context())
 		if err != nil || len(all) != 1 || all[0].Name != "web" {
 			t.Errorf("right after it: got %d pods, %v, want web", len(all), err)
 		}
 	})
 }
 
-// TestUnfinishedOfOneName checks that of two pods with one name only the one that a source has counts; one that was
-// deleted by force and still ends counts until there is another one of its name.
+// uids returns the UIDs of pods, with blanks between them.
+func uids(pods []*corev1.Pod) string {
+	var all []string
+	for _, pod := range pods {
+		all = append(all, string(pod.UID))
+	}
+	return strings.Join(all, " ")
+}
+
+// TestUnfinishedOfOneName checks that of two pods with one name only the one that a source has counts. One that was
+// deleted by force and still ends counts as gone until there is another one of its name.
 func TestUnfinishedOfOneName(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
 		old, next := apiPod("web"), apiPod("web")
 		old.UID, next.UID = "0", "1"
-		check := func(want types.UID) {
+		check := func(wantKnown, wantGone string) {
 			t.Helper()
 			w.sleep(time.Second)
-			all, err := w.agent.Unfinished(t.Context())
-			if err != nil || len(all) != 1 || all[0].UID != want {
-				t.Errorf("got %d pods and error %v, want the one with UID %s", len(all), err, want)
+			known, gone, err := w.agent.Unfinished(t.Context())
+			if err != nil || uids(known) != wantKnown || uids(gone) != wantGone {
+				t.Errorf("got pods %q, gone %q, error %v, want %q, %q", uids(known), uids(gone), err, wantKnown, wantGone)
 			}
 		}
 		w.run(old)
-		check(old.UID)
+		check("0", "")
 		w.remove(old.UID)
-		check(old.UID)
+		check("", "0")
 		w.run(next)
-		check(next.UID)
+		check("1", "")
 		w.checkRunning("web/app#0", "web/app#0")
 	})
 }

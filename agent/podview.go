@@ -131,16 +131,16 @@ func (s *Supervisor) Snapshot(ctx context.Context) ([]PodView, error) {
 	return slices.DeleteFunc(all, func(v PodView) bool { return v.Runtime == nil }), err
 }
 
-// Unfinished returns the pods on the node that were not refused and have not ended: of pods with one name, those that a
-// source has, because a client knows no UID. It is an error if the agent has just started and does not know them all:
-// who counts their devices must not take them for free.
-func (s *Supervisor) Unfinished(ctx context.Context) (all []*corev1.Pod, err error) {
+// Unfinished returns the pods on the node that were not refused and have not ended: those that a source has, and those
+// that are gone from all sources, unless a source has one of their name. It is an error if the agent has just started
+// and does not know them all: who counts their devices must not take them for free.
+func (s *Supervisor) Unfinished(ctx context.Context) (known, gone []*corev1.Pod, err error) {
 	complete, err := ask(ctx, s.loop, func() bool { return s.table.set.Synced })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !complete {
-		return nil, errors.New("the agent has just started and does not know all pods of the node yet: try again later")
+		return nil, nil, errors.New("the agent has just started and does not know all pods of the node yet: try again later")
 	}
 	views, err := s.PodViews(ctx)
 	views = slices.DeleteFunc(views, func(v PodView) bool {
@@ -155,11 +155,14 @@ func (s *Supervisor) Unfinished(ctx context.Context) (all []*corev1.Pod, err err
 		desired[name(v)] = desired[name(v)] || v.Desired
 	}
 	for _, v := range views {
-		if v.Desired || !desired[name(v)] {
-			all = append(all, v.Pod)
+		switch {
+		case v.Desired:
+			known = append(known, v.Pod)
+		case !desired[name(v)]:
+			gone = append(gone, v.Pod)
 		}
 	}
-	return all, err
+	return known, gone, err
 }
 
 // AwaitPods waits until the pods of the node are known: every source has synced, the runtime has listed its pods, and

@@ -101,7 +101,7 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		Wake:          x.links.wake,
 		HealthChanged: healthChanged,
 		Changed:       func() { x.machine.node.SetDevices(h.devices.Capacity()) },
-		Pods:          func(ctx context.Context) ([]*corev1.Pod, error) { return x.links.supervisor.Unfinished(ctx) },
+		Pods:          func(c context.Context) (_, _ []*corev1.Pod, _ error) { return x.links.supervisor.Unfinished(c) },
 		Claims:        h.dra.Resources,
 		Exclusive:     x.placement,
 		Asked:         p.metrics.AddPodResources(),

@@ -43,8 +43,9 @@ type Config struct {
 	RegisterTimeout time.Duration
 	// Limiter bounds the calls of the pod resources API; nil means as the kubelet does.
 	Limiter flowcontrol.RateLimiter
-	// Pods returns the pods of the node that have not terminated. It may block.
-	Pods func(ctx context.Context) ([]*corev1.Pod, error)
+	// Pods returns the pods of the node that have not terminated: those that exist for the clients of the pod resources
+	// API, and those that are gone for them. It may block.
+	Pods func(ctx context.Context) (known, gone []*corev1.Pod, err error)
 	// Claims returns what a container has by ResourceClaims. It must not call back.
 	Claims func(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource
 	// Exclusive returns the CPUs and memory that containers have exclusively.

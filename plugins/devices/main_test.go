@@ -1,6 +1,7 @@
 package devices_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -36,9 +37,15 @@ type world struct {
 	limiter flowcontrol.RateLimiter
 	devices *devices.Devices
 
-	mu    sync.Mutex
-	pods  []*corev1.Pod
-	asked []string
+	// exclusive is what containers and pods have exclusively; nil: nothing.
+	exclusive devices.Exclusive
+	// claims has what containers have by ResourceClaims, by the name of the container.
+	claims map[string][]*podresources.DynamicResource
+
+	mu sync.Mutex
+	// gone are pods that no source has any more.
+	pods, gone []*corev1.Pod
+	asked      []string
 	// changed are the pods whose health has changed, in their order.
 	changed []types.UID
 	// capacity and allocatable are what the node shows: what they were at the start and when they changed.
@@ -63,16 +70,18 @@ func (w *world) begin() {
 		Limiter:         w.limiter,
 		Wake:            w.Wake,
 		HealthChanged:   w.healthChanged,
-		Claims:          func(*corev1.Pod, *corev1.Container) []*podresources.DynamicResource { return nil },
-		Exclusive:       placementtest.Off(),
-		Changed:         w.show,
-		Registered:      func(string) {},
-		Allocated:       func(string, time.Duration) {},
-		Log:             slog.New(slog.DiscardHandler),
-		Pods: func(context.Context) ([]*corev1.Pod, error) {
+		Claims: func(_ *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource {
+			return w.claims[c.Name]
+		},
+		Exclusive:  cmp.Or[devices.Exclusive](w.exclusive, placementtest.Off()),
+		Changed:    w.show,
+		Registered: func(string) {},
+		Allocated:  func(string, time.Duration) {},
+		Log:        slog.New(slog.DiscardHandler),
+		Pods: func(context.Context) (known, gone []*corev1.Pod, err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.pods, nil
+			return slices.Clone(w.pods), slices.Clone(w.gone), nil
 		},
 		Asked: func(version, call string, err error) {
 			w.mu.Lock()

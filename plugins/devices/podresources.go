@@ -24,12 +24,31 @@ type lister struct {
 	d *Devices
 }
 
+// pods returns the pods that have not terminated. One that no source has any more is left out if it holds nothing: a
+// client that looks it up at the API server would not find it.
+func (l *lister) pods(ctx context.Context) ([]*corev1.Pod, error) {
+	known, gone, err := l.d.cfg.Pods(ctx)
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	gone = slices.DeleteFunc(gone, func(pod *corev1.Pod) bool { return isNothing(l.d.podResources(pod)) })
+	return append(known, gone...), nil
+}
+
+// isNothing reports whether a pod has nothing that it would keep from others.
+func isNothing(has *podresources.PodResources) bool {
+	return len(has.CpuIds)+len(has.Memory) == 0 &&
+		!slices.ContainsFunc(has.Containers, func(c *podresources.ContainerResources) bool {
+			return len(c.Devices)+len(c.CpuIds)+len(c.Memory)+len(c.DynamicResources) > 0
+		})
+}
+
 // List returns all pods that have not terminated.
 func (l *lister) List(ctx context.Context,
 	_ *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
-	pods, err := l.d.cfg.Pods(ctx)
+	pods, err := l.pods(ctx)
 	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
+		return nil, err
 	}
 	out := &podresources.ListPodResourcesResponse{}
 	for _, pod := range pods {
@@ -41,9 +60,9 @@ func (l *lister) List(ctx context.Context,
 // Get returns one pod.
 func (l *lister) Get(ctx context.Context,
 	q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
-	pods, err := l.d.cfg.Pods(ctx)
+	pods, err := l.pods(ctx)
 	if err != nil {
-		return nil, status.Error(codes.Unavailable, err.Error())
+		return nil, err
 	}
 	for _, pod := range pods {
 		if pod.Name == q.PodName && pod.Namespace == q.PodNamespace {

@@ -16,10 +16,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/test/faulttest"
 	"github.com/nodelet/nodelet/test/plugins/plugintest"
 )
@@ -103,6 +105,68 @@ func TestPodResources(t *testing.T) {
 		"v1 Get failed=true", "v1alpha1 List failed=false"}
 	if !slices.Equal(w.asked, counted) {
 		t.Errorf("got the calls %q counted, want %q", w.asked, counted)
+	}
+}
+
+// shares are what containers and pods have exclusively, by the name of the container and the UID of the pod.
+type shares struct {
+	devices.Exclusive
+	containers map[string]devices.Share
+	pods       map[types.UID]devices.Share
+}
+
+func (s shares) OfContainer(_ *corev1.Pod, c *corev1.Container) devices.Share {
+	return s.containers[c.Name]
+}
+
+func (s shares) OfPod(pod types.UID) devices.Share { return s.pods[pod] }
+
+// TestPodsThatAreGone checks that a pod that no source has any more, and that still ends, is listed only while it has
+// something that no other can get: clients look up each pod at the API server.
+func TestPodsThatAreGone(t *testing.T) {
+	t.Parallel()
+	cpus, memory := []int64{1}, []*podresources.ContainerMemory{{MemoryType: "memory"}}
+	w := &world{Node: plugintest.New(t), timeout: time.Hour, exclusive: shares{
+		containers: map[string]devices.Share{"cpu": {CPUs: cpus}, "memory": {Memory: memory}},
+		pods:       map[types.UID]devices.Share{"cpus": {CPUs: cpus}, "blocks": {Memory: memory}},
+	}, claims: map[string][]*podresources.DynamicResource{"claim": {{ClaimName: "c"}}}}
+	w.begin()
+	w.plugin(nil)
+	held := pod("device", "app 1")
+	w.admit(held)
+	w.mu.Lock()
+	w.pods = []*corev1.Pod{pod("known", "app 1")}
+	w.gone = []*corev1.Pod{held}
+	for uid, container := range map[string]string{
+		"nothing": "app 1", "cpus": "app 1", "blocks": "app 1", "cpu": "cpu 1", "memory": "memory 1", "claim": "claim 1",
+	} {
+		w.gone = append(w.gone, pod(uid, container))
+	}
+	for _, p := range slices.Concat(w.pods, w.gone) {
+		p.Name = string(p.UID)
+	}
+	w.mu.Unlock()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(w.Dir, "pod-resources", "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := podresources.NewPodResourcesListerClient(conn)
+	list, err := client.List(t.Context(), &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range list.PodResources {
+		got = append(got, p.Name)
+	}
+	slices.Sort(got)
+	if want := []string{"blocks", "claim", "cpu", "cpus", "device", "known", "memory"}; !slices.Equal(got, want) {
+		t.Errorf("got the pods %q, want %q", got, want)
+	}
+	if _, err := client.Get(t.Context(), &podresources.GetPodResourcesRequest{PodName: "nothing"}); err == nil {
+		t.Error("got a pod that is gone and has nothing, want an error")
 	}
 }
 
