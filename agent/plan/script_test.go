@@ -94,6 +94,7 @@ var commands = map[string]func(*script){
 	"die":     (*script).die,     // the sandbox ends, and all in it
 	"pause":   (*script).pause,   // the sandbox is not ready any more, and its containers go on
 	"unknown": (*script).unknown, // the runtime reports an unknown state of a container
+	"known":   (*script).known,   // the runtime knows again that the container runs
 	"forget":  (*script).forget,  // the runtime forgets a container: forget <name or ID>
 	"probe":   (*script).probe,   // probe <container> startup|liveness|readiness=ok|fail
 	"advance": (*script).advance, // time passes: advance <duration>
@@ -450,8 +451,13 @@ func (s *script) pause() {
 	s.turn()
 }
 
-func (s *script) unknown() {
-	s.w.containers[s.w.index(s.w.newest(s.arg(0)))].State = podstate.ContainerUnknown
+func (s *script) unknown() { s.found(podstate.ContainerUnknown) }
+
+func (s *script) known() { s.found(podstate.ContainerRunning) }
+
+// found changes the state in which the runtime reports a container.
+func (s *script) found(state podstate.ContainerState) {
+	s.w.containers[s.w.index(s.w.newest(s.arg(0)))].State = state
 	s.turn()
 }
 

@@ -34,22 +34,32 @@ func Settle(pod *corev1.Pod, last *corev1.PodStatus, want corev1.PodStatus) (cor
 	return out, problems
 }
 
-// keepTerminated puts back the terminated status of containers that may never run again and yet are shown otherwise.
+// keepTerminated puts back the terminated status of containers that the API server accepts no other state of and yet
+// are shown otherwise. It would refuse the whole status.
 func keepTerminated(pod *corev1.Pod, last, out *corev1.PodStatus) (problems []error) {
-	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || podutil.RestartsAll(&pod.Spec) {
-		return nil
-	}
-	out.ContainerStatuses = slices.Clone(out.ContainerStatuses)
-	out.InitContainerStatuses = slices.Clone(out.InitContainerStatuses)
 	for role, c := range podutil.Containers(&pod.Spec) {
 		before, now := podutil.ContainerStatus(last, c.Name), podutil.ContainerStatus(out, c.Name)
-		if role == podutil.RoleEphemeral || before == nil || now == nil || before.State.Terminated == nil ||
-			now.State.Terminated != nil || podutil.ShouldRestart(&pod.Spec, c, role, before.State.Terminated.ExitCode) {
+		if before == nil || now == nil || before.State.Terminated == nil || now.State.Terminated != nil ||
+			mayLeaveTerminated(&pod.Spec, c, role, before.State.Terminated.ExitCode) {
 			continue
 		}
-		*now = *before
-		problems = append(problems,
-			fmt.Errorf("container %q has terminated and its restart policy allows no restart", c.Name))
+		if problems == nil {
+			out.ContainerStatuses = slices.Clone(out.ContainerStatuses)
+			out.InitContainerStatuses = slices.Clone(out.InitContainerStatuses)
+			out.EphemeralContainerStatuses = slices.Clone(out.EphemeralContainerStatuses)
+		}
+		*podutil.ContainerStatus(out, c.Name) = *before
+		problems = append(problems, fmt.Errorf("container %q has terminated for good", c.Name))
 	}
 	return problems
+}
+
+// mayLeaveTerminated reports whether the API server accepts another state of a container that has terminated with
+// exitCode. For that, an init container restarts as an app container does: also when it has succeeded, if nothing but
+// the pod's policy applies and that is Always.
+func mayLeaveTerminated(spec *corev1.PodSpec, c *corev1.Container, role podutil.Role, exitCode int32) bool {
+	if role == podutil.RoleEphemeral {
+		return false
+	}
+	return podutil.RestartsAll(spec) || podutil.ShouldRestart(spec, c, podutil.RoleApp, exitCode)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 func TestPhaseNeverStepsBack(t *testing.T) {
@@ -39,21 +41,23 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 		name      string
 		policy    corev1.RestartPolicy
 		container corev1.Container
-		init      bool
-		code      int32
-		may       bool
+		role      string // "init" or "ephemeral"; else it is an app container
+		// restartsAll: another container of the pod has a rule that restarts all containers.
+		restartsAll bool
+		code        int32
+		may         bool
 	}{
 		{name: "never", policy: "Never", code: 1},
 		{name: "always", policy: "Always", code: 0, may: true},
-		{name: "always, init done", policy: "Always", init: true, code: 0, may: true},
+		{name: "always, init done", policy: "Always", role: "init", code: 0, may: true},
 		{name: "on failure, failed", policy: "OnFailure", code: 1, may: true},
 		{name: "on failure, done", policy: "OnFailure", code: 0},
-		{name: "never, init failed", policy: "Never", init: true, code: 1},
-		{name: "on failure, init done", policy: "OnFailure", init: true, code: 0},
+		{name: "never, init failed", policy: "Never", role: "init", code: 1},
+		{name: "on failure, init done", policy: "OnFailure", role: "init", code: 0},
 		{
 			name:      "sidecar",
 			policy:    "Never",
-			init:      true,
+			role:      "init",
 			code:      1,
 			may:       true,
 			container: corev1.Container{RestartPolicy: &always},
@@ -67,6 +71,21 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 			may:       true,
 			container: corev1.Container{RestartPolicy: &onFailure},
 		},
+		{name: "always, own policy never", policy: "Always", code: 1, container: corev1.Container{RestartPolicy: &never}},
+		{name: "always, own policy on failure", policy: "Always", container: corev1.Container{RestartPolicy: &onFailure}},
+		{name: "always, own policy on failure, failed", policy: "Always", code: 1, may: true,
+			container: corev1.Container{RestartPolicy: &onFailure}},
+		{name: "always, init with own policy never", policy: "Always", role: "init", code: 1,
+			container: corev1.Container{RestartPolicy: &never}},
+		{name: "always, init with own policy on failure", policy: "Always", role: "init",
+			container: corev1.Container{RestartPolicy: &onFailure}},
+		{name: "always, failed init with own policy on failure", policy: "Always", role: "init", code: 1,
+			may: true, container: corev1.Container{RestartPolicy: &onFailure}},
+		{name: "restarts all", policy: "Never", restartsAll: true, code: 1, may: true},
+		{name: "restarts all, init done", policy: "OnFailure", role: "init", restartsAll: true, may: true},
+		{name: "always, ephemeral", policy: "Always", role: "ephemeral", code: 137},
+		{name: "never, ephemeral", policy: "Never", role: "ephemeral", code: 137},
+		{name: "restarts all, ephemeral", policy: "Always", role: "ephemeral", restartsAll: true, code: 137},
 		{name: "rule in", policy: "Never", code: 42, may: true,
 			container: corev1.Container{RestartPolicy: &never, RestartPolicyRules: rule("In", 42)}},
 		{name: "rule in, other code", policy: "Never", code: 41,
@@ -76,18 +95,34 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.container.Name = "x"
-			pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: c.policy, Containers: []corev1.Container{c.container}}}
+			pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: c.policy}}
+			if c.restartsAll {
+				rules := rule("In", 42)
+				rules[0].Action = corev1.ContainerRestartRuleActionRestartAllContainers
+				pod.Spec.Containers = []corev1.Container{{Name: "other", RestartPolicy: &never, RestartPolicyRules: rules}}
+			}
 			old := []corev1.ContainerStatus{{Name: "x", State: corev1.ContainerState{
 				Terminated: &corev1.ContainerStateTerminated{ExitCode: c.code}}}}
 			now := []corev1.ContainerStatus{{Name: "x", State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}
-			last, want := corev1.PodStatus{ContainerStatuses: old}, corev1.PodStatus{ContainerStatuses: now}
-			if c.init {
-				pod.Spec.Containers, pod.Spec.InitContainers = nil, pod.Spec.Containers
-				last, want = corev1.PodStatus{InitContainerStatuses: old}, corev1.PodStatus{InitContainerStatuses: now}
+			last, want := corev1.PodStatus{}, corev1.PodStatus{HostIP: "192.0.2.1"}
+			switch c.role {
+			case "init":
+				pod.Spec.InitContainers = []corev1.Container{c.container}
+				last.InitContainerStatuses, want.InitContainerStatuses = old, now
+			case "ephemeral":
+				pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+					{EphemeralContainerCommon: corev1.EphemeralContainerCommon(c.container)}}
+				last.EphemeralContainerStatuses, want.EphemeralContainerStatuses = old, now
+			default:
+				pod.Spec.Containers = append(pod.Spec.Containers, c.container)
+				last.ContainerStatuses, want.ContainerStatuses = old, now
 			}
 			got, problems := Settle(pod, &last, want)
-			state := append(got.ContainerStatuses, got.InitContainerStatuses...)[0].State
+			state := podutil.ContainerStatus(&got, "x").State
+			if got.HostIP != want.HostIP {
+				t.Errorf("got host IP %q, want what is not of the container as it is", got.HostIP)
+			}
 			if (state.Terminated == nil) != c.may || (len(problems) == 0) != c.may {
 				t.Errorf("got state %+v and problems %v, want a restart allowed: %v", state, problems, c.may)
 			}
