@@ -334,15 +334,22 @@ func passedOver(t *testing.T, check func(w *world, s *shortage)) {
 	}
 }
 
+// sticks makes the runtime not stop the container of stuck-pod.
+func (w *world) sticks() *fake.Fault {
+	for _, c := range w.runtime.Containers() {
+		if c.Labels[podutil.LabelPodName] == "stuck-pod" {
+			return w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Object: c.Id, Hang: true})
+		}
+	}
+	w.t.Fatal("stuck-pod does not run")
+	return nil
+}
+
 // TestStuckPodIsPassedOver checks that a pod that does not end is evicted once, and does not keep the next from being
 // evicted.
 func TestStuckPodIsPassedOver(t *testing.T) {
 	passedOver(t, func(w *world, s *shortage) {
-		for _, c := range w.runtime.Containers() {
-			if c.Labels[podutil.LabelPodName] == "stuck-pod" {
-				w.runtime.Inject(&fake.Fault{Verb: "StopContainer", Object: c.Id, Hang: true})
-			}
-		}
+		w.sticks()
 		defer s.begin()()
 		w.sleep(10 * time.Minute)
 		if got := s.evictions(); len(got) != 2 {
@@ -354,22 +361,41 @@ func TestStuckPodIsPassedOver(t *testing.T) {
 	})
 }
 
-// TestSilentRuntimeEvictsOnePod checks that no pod is passed over while the runtime answers nothing: the next one would
-// not end either, and all would when it answers again.
+// TestSilentRuntimeEvictsOnePod checks that no pod is passed over while the runtime answers nothing, also if it has
+// answered in the first seconds of the eviction: the next one would not end either, and all would when it answers
+// again.
 func TestSilentRuntimeEvictsOnePod(t *testing.T) {
-	passedOver(t, func(w *world, s *shortage) {
-		silent := w.runtime.Inject(&fake.Fault{Hang: true})
-		defer s.begin()()
-		w.sleep(10 * time.Minute)
-		if got := s.evictions(); len(got) != 1 {
-			w.t.Errorf("without an answer of the runtime: got evictions %q, want one", got)
-		}
-		w.runtime.Release(silent)
-		w.sleep(5 * time.Minute)
-		if got := w.running(); len(got) != 2 || slices.Contains(got, "stuck-pod/app#0") {
-			w.t.Errorf("with an answer of the runtime: got %q running, want all but stuck-pod", got)
-		}
-	})
+	for name, answers := range map[string]time.Duration{"silent": 0, "silent soon": 12 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			passedOver(t, func(w *world, s *shortage) {
+				stop := w.sticks()
+				var silent *fake.Fault
+				if answers == 0 {
+					silent = w.runtime.Inject(&fake.Fault{Hang: true})
+				}
+				defer s.begin()()
+				for len(s.evictions()) == 0 {
+					w.sleep(time.Second)
+				}
+				if w.sleep(answers); silent == nil {
+					if _, _, err := w.agent.runtime.List(w.t.Context()); err != nil {
+						w.t.Error(err)
+					}
+					silent = w.runtime.Inject(&fake.Fault{Hang: true})
+				}
+				w.sleep(10 * time.Minute)
+				if got := s.evictions(); len(got) != 1 {
+					w.t.Errorf("without an answer of the runtime: got evictions %q, want one", got)
+				}
+				w.runtime.Release(stop)
+				w.runtime.Release(silent)
+				w.sleep(5 * time.Minute)
+				if got := w.running(); len(got) != 2 || slices.Contains(got, "stuck-pod/app#0") {
+					w.t.Errorf("with an answer of the runtime: got %q running, want all but stuck-pod", got)
+				}
+			})
+		})
+	}
 }
 
 // TestCompletedPodIsNotEvicted checks that a pod of which nothing runs any more is not evicted, also while its volume

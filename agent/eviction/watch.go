@@ -21,6 +21,8 @@ const (
 	hardGrace = time.Second
 	// releaseTimeout is how long the next eviction waits for an evicted pod to release its resources.
 	releaseTimeout = 30 * time.Second
+	// silence is how long a runtime that works answers nothing at most: it is asked for its status every ten seconds.
+	silence = 15 * time.Second
 	// reclaimTimeout is how long an eviction for disk waits for the containers of ended pods to be removed.
 	reclaimTimeout = 2 * time.Minute
 )
@@ -34,9 +36,9 @@ type watch struct {
 	// stuck are the pods that were evicted and have not released their resources in time: the next eviction does not
 	// choose them again.
 	stuck map[types.UID]bool
-	// stuckSince is when the eviction of the last of them began. Before the runtime has answered a call after that, no
-	// other pod would end either.
-	stuckSince time.Time
+	// answersFrom is shortly before the last of them was passed over. Before the runtime has answered a call after that,
+	// no other pod would end either.
+	answersFrom time.Time
 	// soft is the last eviction at a soft threshold.
 	soft softEviction
 	// pressure is what this watch has found; looked: it has found all levels once. Evictor.mu guards both.
@@ -53,8 +55,7 @@ type leaving struct {
 // softEviction is the eviction of a pod that may use its grace period.
 type softEviction struct {
 	leaving
-	pod   *corev1.Pod
-	began time.Time
+	pod *corev1.Pod
 }
 
 func (w *watch) run(ctx context.Context) {
@@ -112,7 +113,7 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 	if policy.OnDisk(t.Signal) && w.limitsFree() {
 		return false
 	}
-	if !w.cfg.Node.RuntimeAnswered(w.stuckSince) {
+	if !w.cfg.Node.RuntimeAnswered(w.answersFrom) {
 		w.cfg.Log.Warn("eviction threshold met and no pod can end: the container runtime does not answer", "signal", t.Signal)
 		return false
 	}
@@ -148,17 +149,16 @@ func (w *watch) softEnds() bool {
 	if time.Now().Before(last.overdue) {
 		return true
 	}
-	w.passOver(last.pod, last.began)
+	w.passOver(last.pod)
 	w.soft = softEviction{}
 	return false
 }
 
-// passOver lets later evictions choose other pods than this one, whose eviction began then and which has not ended in
-// time.
-func (w *watch) passOver(pod *corev1.Pod, began time.Time) {
+// passOver lets later evictions choose other pods than this one, which has not ended in time.
+func (w *watch) passOver(pod *corev1.Pod) {
 	w.cfg.Log.Warn("evicted pod has not released its resources, it is passed over", "pod", podName(pod), "podUID", pod.UID)
 	w.stuck[pod.UID] = true
-	w.stuckSince = began
+	w.answersFrom = time.Now().Add(-silence)
 }
 
 // reclaim removes what ended pods have left, and then images that no container uses.
@@ -206,7 +206,6 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 		containers = w.cfg.Node.Containers(ctx, t.Signal, pod.Pod)
 	}
 	message, annotations := policy.Explain(t, levels, pod, containers)
-	began := time.Now()
 	released := w.evict(ctx, pod.Pod, t.Signal, agent.Eviction{
 		Reason:  policy.Reason,
 		Message: message,
@@ -214,13 +213,13 @@ func (w *watch) evictFor(ctx context.Context, t *policy.Threshold, levels map[st
 	}, annotations)
 	if t.Grace > 0 {
 		own := min(grace, podutil.GracePeriod(pod.Pod))
-		w.soft = softEviction{leaving{released, began.Add(own).Add(releaseTimeout)}, pod.Pod, began}
+		w.soft = softEviction{leaving{released, time.Now().Add(own).Add(releaseTimeout)}, pod.Pod}
 		return // a hard threshold must not wait for it
 	}
 	select {
 	case <-released:
 	case <-time.After(releaseTimeout):
-		w.passOver(pod.Pod, began)
+		w.passOver(pod.Pod)
 	case <-ctx.Done():
 	}
 }
