@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"strings"
 	"time"
 
@@ -75,10 +74,7 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 // makePuller sets up the pulls of images, and the records of who may use them.
 func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 	c := provider.Settings(p.cfg)
-	c.Account = o.local.ServiceAccount
-	c.Token = func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
-		return o.of(pod).Token(ctx, pod, audience, provider.TokenSeconds)
-	}
+	c.Account, c.Token = o.local.ServiceAccount, o.local.AccountToken
 	c.Ran = p.metrics.AddCredentialProviders()
 	c.Log = p.log
 	providers, err := provider.New(c)

@@ -24,6 +24,8 @@ var errNoAPI = errors.New("the node runs without an API server")
 type cluster interface {
 	Use(pod types.UID, refs []Ref)
 	ServiceAccount(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
+	AccountToken(ctx context.Context, pod *corev1.Pod, account types.UID, audience string, expirationSeconds int64) (
+		token string, expires time.Time, err error)
 	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
 	RuntimeHandler(ctx context.Context, name string) (string, error)
 	KnownHandler(name string) string
@@ -37,6 +39,12 @@ func (standalone) Use(types.UID, []Ref) {}
 
 func (standalone) ServiceAccount(_ context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	return nil, fmt.Errorf("get service account %s/%s: %w", pod.Namespace, pod.Spec.ServiceAccountName, errNoAPI)
+}
+
+func (standalone) AccountToken(_ context.Context, pod *corev1.Pod, _ types.UID, _ string, _ int64) (
+	string, time.Time, error) {
+	return "", time.Time{}, fmt.Errorf("request a token of service account %s/%s: %w",
+		pod.Namespace, pod.Spec.ServiceAccountName, errNoAPI)
 }
 
 func (standalone) Services(context.Context, string) ([]*corev1.Service, error) { return nil, nil }

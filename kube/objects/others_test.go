@@ -69,6 +69,22 @@ func TestToken(t *testing.T) {
 	})
 }
 
+// TestTokenOfRecreatedAccount checks that a token of one service account is not that of another with its name.
+func TestTokenOfRecreatedAccount(t *testing.T) {
+	run(t, func(b *bench) {
+		for _, uid := range []types.UID{"old", "new"} {
+			b.server.Put(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: uid}})
+			token, _, err := b.o.AccountToken(b.Context(), testPod(), "old", "aud", 3600)
+			if given := err == nil; given != (uid == "old") || !given && !apierrors.IsConflict(err) {
+				b.Errorf("the token of the account old, now %s: got %q, %v, want it or a conflict", uid, token, err)
+			}
+			if _, _, err := b.o.Token(b.Context(), testPod(), "", 3600); err != nil {
+				b.Errorf("a token of the account by its name, which is %s now: %v", uid, err)
+			}
+		}
+	})
+}
+
 // TestTokenOfSlowServer checks that a token arrives if the API server answers after a minute, and that the pods after
 // that one do not wait for it.
 func TestTokenOfSlowServer(t *testing.T) {
@@ -524,6 +540,9 @@ func TestLocal(t *testing.T) {
 	}
 	if _, _, err := l.Token(t.Context(), testPod(), "", 600); err == nil {
 		t.Error("token: got one, want an error: a static pod has no service account")
+	}
+	if _, _, err := l.AccountToken(t.Context(), testPod(), "uid", "", 600); !errors.Is(err, errNoAPI) {
+		t.Errorf("token of an account: got %v, want errNoAPI", err)
 	}
 	if all, err := l.Services(t.Context(), "ns"); all != nil || err != nil {
 		t.Errorf("services: got %v, %v, want none", all, err)

@@ -7,6 +7,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/kube/client"
 )
@@ -16,15 +18,25 @@ import (
 // expirationSeconds; expires is the granted one. The token is not stored.
 func (a *apiServer) Token(ctx context.Context, pod *corev1.Pod, audience string, expirationSeconds int64) (
 	token string, expires time.Time, err error) {
-	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: &expirationSeconds,
-		BoundObjectRef: &authenticationv1.BoundObjectReference{
-			APIVersion: "v1",
-			Kind:       "Pod",
-			Name:       pod.Name,
-			UID:        pod.UID,
+	return a.AccountToken(ctx, pod, "", audience, expirationSeconds)
+}
+
+// AccountToken is Token for the service account with this UID. If another one has its name now, the error satisfies
+// apierrors.IsConflict; API servers before 1.34 give the token of that one.
+func (a *apiServer) AccountToken(ctx context.Context, pod *corev1.Pod, account types.UID, audience string,
+	expirationSeconds int64) (token string, expires time.Time, err error) {
+	r := &authenticationv1.TokenRequest{
+		ObjectMeta: metav1.ObjectMeta{UID: account},
+		Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: &expirationSeconds,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{
+				APIVersion: "v1",
+				Kind:       "Pod",
+				Name:       pod.Name,
+				UID:        pod.UID,
+			},
 		},
-	}}
+	}
 	if audience != "" {
 		r.Spec.Audiences = []string{audience}
 	}

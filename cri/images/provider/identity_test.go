@@ -35,7 +35,11 @@ func (c *cluster) serve(o *Options) {
 		}
 		return c.account, nil
 	}
-	o.Token = func(_ context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+	o.Token = func(_ context.Context, pod *corev1.Pod, uid types.UID, audience string, _ int64) (
+		string, time.Time, error) {
+		if uid != c.account.UID {
+			return "", time.Time{}, fmt.Errorf("there is no service account with the UID %q", uid)
+		}
 		return fmt.Sprintf("token-%s-%s-%d", audience, pod.UID, c.tokens.Add(1)), time.Now().Add(c.expires), nil
 	}
 }
@@ -89,6 +93,34 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// TestRecreatedAccount checks that the token of a service account that was created again does not go with the
+// annotations of the one before, and that the new one gets its logins.
+func TestRecreatedAccount(t *testing.T) {
+	w, c := newWorld(t, answering("Image", ""), tokenFields("ServiceAccount", bothKeys)), newCluster()
+	c.serve(&w.options)
+	read := w.options.Account
+	w.options.Account = func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+		old, err := read(ctx, pod)
+		if old.UID == "sa-1" {
+			c.account = newCluster().account
+			c.account.UID, c.account.Annotations["r/role"] = "sa-2", "none"
+		}
+		return old, err
+	}
+	p := w.start(t)
+	if _, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app"); len(problems) != 1 ||
+		len(w.asked(t)) != 0 {
+		t.Errorf("got %q, requests %+v, want a problem and none", problems, w.asked(t))
+	}
+	given, problems := p.Ask(t.Context(), podOf("p1", "builder"), "r.example.com/app")
+	if len(problems) != 0 || len(given) != 1 || given[0].Source.UID != "sa-2" || len(given[0].Logins) != 1 {
+		t.Errorf("the next time: got %+v, %q, want one login of the new account", given, problems)
+	}
+	if asked := w.asked(t); len(asked) != 1 || asked[0].ServiceAccountAnnotations["r/role"] != "none" {
+		t.Errorf("requests: got %+v, want one with the new annotations", asked)
+	}
+}
+
 // TestWhoSharesAnAnswer checks that pods of one service account share an answer, unless it is bound to the token;
 // other accounts never do.
 func TestWhoSharesAnAnswer(t *testing.T) {
@@ -134,13 +166,14 @@ func TestSharedRequestFails(t *testing.T) {
 		c.serve(&w.options)
 		deleted, token := make(chan struct{}), w.options.Token
 		tried := map[string]int{}
-		w.options.Token = func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+		w.options.Token = func(ctx context.Context, pod *corev1.Pod, uid types.UID, audience string, seconds int64) (
+			string, time.Time, error) {
 			tried[pod.Name]++
 			if pod.Name == "p1" {
 				<-deleted
 				return "", time.Time{}, errors.New("no such pod")
 			}
-			return token(ctx, pod, audience)
+			return token(ctx, pod, uid, audience, seconds)
 		}
 		p := w.start(t)
 		p.all[0].run = func(context.Context, api.CredentialProviderRequest) (*api.CredentialProviderResponse, error) {

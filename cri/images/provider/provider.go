@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	config "k8s.io/kubelet/config/v1"
 	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
@@ -17,8 +18,8 @@ import (
 	"github.com/nodelet/nodelet/internal/limiter"
 )
 
-// TokenSeconds is the lifetime of the tokens for providers: the API server's default.
-const TokenSeconds = 3600
+// tokenSeconds is the lifetime of the tokens for providers: the API server's default.
+const tokenSeconds = 3600
 
 const (
 	// maxRuns bounds how often the program of a provider runs at once: it counts against the agent's limit of memory.
@@ -34,10 +35,11 @@ type Options struct {
 	Config, BinDir string
 	// Tokens lets providers have tokenAttributes: the feature gate KubeletServiceAccountTokenForCredentialProviders.
 	Tokens bool
-	// Account reads a pod's service account, and Token asks for a token of it that is bound to the pod. Only providers
-	// with tokenAttributes need them.
+	// Account reads a pod's service account, and Token asks for a token that is bound to the pod, of the account with
+	// this UID and no other of its name. Only providers with tokenAttributes need them.
 	Account func(ctx context.Context, pod *corev1.Pod) (*corev1.ServiceAccount, error)
-	Token   func(ctx context.Context, pod *corev1.Pod, audience string) (token string, expires time.Time, err error)
+	Token   func(ctx context.Context, pod *corev1.Pod, account types.UID, audience string, expirationSeconds int64) (
+		token string, expires time.Time, err error)
 	// Ran receives each run of the program of a provider that was not given up.
 	Ran func(provider string, took time.Duration, err error)
 	// Log receives the reason why a provider gave no login.
@@ -116,7 +118,7 @@ type provider struct {
 	// tokens is nil for a provider that needs no token.
 	tokens  *config.ServiceAccountTokenAttributes
 	account func(context.Context, *corev1.Pod) (*corev1.ServiceAccount, error)
-	token   func(context.Context, *corev1.Pod, string) (string, time.Time, error)
+	token   func(context.Context, *corev1.Pod, types.UID, string, int64) (string, time.Time, error)
 
 	cache  cache
 	asking flight.Group[fetched]
@@ -170,8 +172,8 @@ func (p *provider) fetch(ctx context.Context, who identity, repository string) (
 	request := api.CredentialProviderRequest{Image: repository, ServiceAccountAnnotations: who.annotations}
 	var expires time.Time
 	if who.pod != nil {
-		if request.ServiceAccountToken, expires, err = p.token(ctx, who.pod,
-			p.tokens.ServiceAccountTokenAudience); err != nil {
+		if request.ServiceAccountToken, expires, err = p.token(ctx, who.pod, who.source.UID,
+			p.tokens.ServiceAccountTokenAudience, tokenSeconds); err != nil {
 			return nil, err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/nodelet/nodelet/cri/images"
@@ -321,11 +322,12 @@ func TestTokenTakesNoTurn(t *testing.T) {
 		w := newWorld(t, "", tokenFields("ServiceAccount", "requireServiceAccount: true"))
 		newCluster().serve(&w.options)
 		token := w.options.Token
-		w.options.Token = func(ctx context.Context, pod *corev1.Pod, audience string) (string, time.Time, error) {
+		w.options.Token = func(ctx context.Context, pod *corev1.Pod, uid types.UID, audience string, seconds int64) (
+			string, time.Time, error) {
 			if pod.Name == "slow" {
 				<-ctx.Done()
 			}
-			return token(ctx, pod, audience)
+			return token(ctx, pod, uid, audience, seconds)
 		}
 		p := w.start(t)
 		var runs atomic.Int32

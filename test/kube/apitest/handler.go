@@ -308,13 +308,22 @@ func (s *Server) removeAll(w http.ResponseWriter, r *http.Request, k key) {
 
 var errPrecondition = apierrors.NewBadRequest("the UID in the precondition does not match")
 
-// token answers a TokenRequest with a token that contains the request.
+var errAccountUID = errors.New("the UID in the token request does not match that of the service account")
+
+// token answers a TokenRequest with a token that contains the request. It may be for one service account alone.
 func (s *Server) token(w http.ResponseWriter, r *http.Request, k key) {
 	body, _ := io.ReadAll(r.Body)
 	obj, err := runtime.Decode(client.Codecs.UniversalDeserializer(), body)
 	tr, ok := obj.(*authenticationv1.TokenRequest)
 	if err != nil || !ok || tr.Spec.ExpirationSeconds == nil || tr.Spec.BoundObjectRef == nil {
 		s.fail(w, apierrors.NewBadRequest("not a TokenRequest for a pod"))
+		return
+	}
+	s.mu.Lock()
+	account, known := s.objects[k]
+	s.mu.Unlock()
+	if tr.UID != "" && (!known || account.GetUID() != tr.UID) {
+		s.fail(w, apierrors.NewConflict(schema.GroupResource{Resource: k.resource}, k.name, errAccountUID))
 		return
 	}
 	ref := tr.Spec.BoundObjectRef
