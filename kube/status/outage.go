@@ -52,9 +52,8 @@ func suggestedDelay(err error) time.Duration {
 // retryLater queues the entry for another attempt after its own back-off.
 func (p *Publisher) retryLater(e *entry, j job, err error) {
 	e.queued, e.since = min(e.queued, normal), j.since
-	if isSlow(err) { // others go first, however many there are of these
-		e.queued = normal
-	} else if j.gone {
+	e.slow = isSlow(err)
+	if j.gone {
 		e.queued = urgent
 	}
 	first, most := podRetryFirst, podRetryMax

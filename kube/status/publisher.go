@@ -60,7 +60,7 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	pods     map[types.UID]*entry
-	queues   [2][]*entry // by priority; an entry may be in both, and entry.queued says which one counts
+	queues   [3][]*entry // by priority; an entry may be in several, and entry.place says which one counts
 	delayed  map[*entry]struct{}
 	inFlight int
 	failures int       // pods whose requests failed since the last request that reached a working API server
@@ -72,6 +72,7 @@ type priority int8
 const (
 	urgent priority = iota
 	normal
+	last // only as a place
 	none
 )
 
@@ -96,17 +97,18 @@ type entry struct {
 	sending bool
 
 	queued    priority
+	slow      bool // its last request took too long
 	retry     time.Duration
 	notBefore time.Time
 	held      bool // notBefore comes from Config.Hold, not from an error
 }
 
-// levelOf returns the level with which an error is logged. An outage concerns all pods and may be long: only its
-// beginning is a warning.
-func (p *Publisher) levelOf(err error) slog.Level {
+// levelOf returns the level with which an error is logged. An outage concerns all pods, and it may be long, as requests
+// that are too slow may be: only the beginning is a warning.
+func (p *Publisher) levelOf(e *entry, err error) slog.Level {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if isOutage(err) && p.failures > 0 {
+	if isOutage(err) && p.failures > 0 || e.slow && isSlow(err) {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn

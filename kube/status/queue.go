@@ -37,7 +37,22 @@ func (p *Publisher) list(e *entry, now time.Time) {
 	}
 	delete(p.delayed, e)
 	e.held = false
-	p.queues[e.queued] = append(p.queues[e.queued], e)
+	p.append(e)
+}
+
+// append adds e to the queue of its place.
+func (p *Publisher) append(e *entry) {
+	l := e.place()
+	p.queues[l] = append(p.queues[l], e)
+}
+
+// place returns the priority with which e is sent, none if it is not queued: if its last request was too slow, all
+// others go first, however often it is set again.
+func (e *entry) place() priority {
+	if e.slow {
+		return max(e.queued, last)
+	}
+	return e.queued
 }
 
 // dispatch starts as many requests as may run now, and returns after how long there may be more to start without a
@@ -109,21 +124,24 @@ func (p *Publisher) release(now time.Time) time.Duration {
 		delete(p.delayed, e)
 		e.held = false
 		if e.queued != none {
-			p.queues[e.queued] = append(p.queues[e.queued], e)
+			p.append(e)
 		}
 	}
 	return next
 }
 
 // pop returns the next entry to send, nil if there is none. The place of an entry that has become urgent is left in
-// the other queue, and skipped here.
+// the other queue, and skipped here. Half of Parallel is kept from those that were too slow.
 func (p *Publisher) pop() *entry {
 	for l := range p.queues {
+		if priority(l) == last && 2*p.inFlight >= p.cfg.Parallel {
+			return nil
+		}
 		for len(p.queues[l]) > 0 {
 			e := p.queues[l][0]
 			p.queues[l][0] = nil
 			p.queues[l] = p.queues[l][1:]
-			if e.queued == priority(l) && !e.sending {
+			if e.place() == priority(l) && !e.sending {
 				e.queued = none
 				return e
 			}

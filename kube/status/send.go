@@ -30,7 +30,7 @@ func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 		err = fmt.Errorf("%w: %w", errPodGone, err)
 	}
 	if err != nil && !errors.Is(err, errPodGone) && !errors.Is(ctx.Err(), context.Canceled) {
-		p.cfg.Log.Log(ctx, p.levelOf(err), "cannot publish pod status, retrying",
+		p.cfg.Log.Log(ctx, p.levelOf(e, err), "cannot publish pod status, retrying",
 			"pod", j.namespace+"/"+j.name, "podUID", j.uid, "took", time.Since(start), "err", err)
 	}
 	p.finished(e, j, pod, err)
@@ -131,7 +131,7 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
 		p.retryLater(e, j, err)
 		return
 	}
-	e.retry = 0
+	e.retry, e.slow = 0, false
 	switch {
 	case e.gen == j.gen:
 		e.want = nil
