@@ -648,6 +648,7 @@ var reads = map[string]bool{
 	"ContainerStatus":    true,
 	"ImageStatus":        true,
 	"GetContainerEvents": true,
+	"Version":            true,
 }
 
 // eventsWith returns the events that contain a text, in order.

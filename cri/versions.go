@@ -93,6 +93,13 @@ func (known vulnerability) hits(name string, v version) (fix version, bad bool) 
 	return version{}, false
 }
 
+// oneReader reports whether the runtime gives each event to one of the readers of its events, as containerd 1.7 does.
+// Those before it have no events.
+func oneReader(name, ver string) bool {
+	v, ok := parseVersion(ver)
+	return ok && name == "containerd" && v[0] < 2
+}
+
 // parseVersion reads v1.7.29, 1.6.20~ds1, 2.0.0-rc.1, 1.7.29-k3s1.
 func parseVersion(s string) (version, bool) {
 	s = strings.TrimPrefix(s, "v")

@@ -25,6 +25,9 @@ const (
 var errNoEvents = errors.New("GetContainerEvents: the container runtime ends each stream at once; " +
 	"CRI-O does so unless its configuration has enable_pod_events = true in [crio.runtime]")
 
+// errOneReader is the error for a runtime whose events go to one reader only; see oneReader.
+var errOneReader = errors.New("GetContainerEvents: containerd has events for more than one reader since version 2.0")
+
 // Watch follows the runtime's container events until ctx ends and then returns its error. An event is only a hint that
 // an instance may be in another state: onEnd receives the UID of its pod and the instance, for the next Update of the
 // pod's snapshot. Only the end of a container or sandbox is such a hint. That one was created, started or removed is
@@ -39,8 +42,8 @@ var errNoEvents = errors.New("GetContainerEvents: the container runtime ends eac
 // once, so an event may be about a pod that is long gone. Conclude nothing from an event but that an update is due.
 //
 // If the runtime has no events, Watch returns an error before ctx ends; the caller then relists more often. Such a
-// runtime does not support the call, or ends each stream at once without an error. One such end may also be a runtime
-// that is shutting down, two in a row are not.
+// runtime does not support the call, gives each event to one reader only, or ends each stream at once without an error.
+// One such end may also be a runtime that is shutting down, two in a row are not.
 func (c *Client) Watch(ctx context.Context, onEnd func(types.UID, Instance), onConnect func()) error {
 	wait, empty := minReopen, 0
 	for {
@@ -54,7 +57,7 @@ func (c *Client) Watch(ctx context.Context, onEnd func(types.UID, Instance), onC
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case IsUnimplemented(err):
+		case IsUnimplemented(err), errors.Is(err, errOneReader):
 			return err
 		case empty == 2:
 			return errNoEvents
@@ -70,13 +73,21 @@ func (c *Client) Watch(ctx context.Context, onEnd func(types.UID, Instance), onC
 	}
 }
 
-// follow reads one stream to its end and reports whether it had any event. Opening it waits for a connection, which
-// gRPC makes with its own back-off.
+// follow reads one stream to its end and reports whether it had any event. Before that it waits for a connection, which
+// gRPC makes with its own back-off. It opens no stream that would take the events of others: a reader that has gone
+// still takes one.
 func (c *Client) follow(
 	ctx context.Context, onEnd func(types.UID, Instance), onConnect func(),
 ) (events bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	v, err := c.runtime.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return false, &Error{Verb: "Version", Err: err}
+	}
+	if oneReader(v.RuntimeName, v.RuntimeVersion) {
+		return false, errOneReader
+	}
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return false, &Error{Verb: "GetContainerEvents", Err: err}

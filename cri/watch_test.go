@@ -124,6 +124,33 @@ func TestWatchUnimplemented(t *testing.T) {
 	})
 }
 
+// TestWatchOfOneReader checks that the events of containerd before 2.0, which gives each to one reader only, are left
+// to other readers. A reader that has gone would still take one.
+func TestWatchOfOneReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, c := serve(t, cri.Options{})
+		for _, old := range []string{"v1.7.29-k3s1", "1.7.24~ds1"} {
+			rt.RuntimeVersion = old
+			w := watch(t, c)
+			if _, connects := w.take(); connects != 0 {
+				t.Fatalf("containerd %s: a stream was opened", old)
+			}
+			if err := <-w.end; err == nil || !strings.Contains(err.Error(), "more than one reader since") {
+				t.Errorf("containerd %s: got %v", old, err)
+			}
+		}
+		for _, good := range [][2]string{{"containerd", "2.0.0-rc.1"}, {"containerd", "devel"}, {"cri-o", "1.35.2"}} {
+			rt.RuntimeName, rt.RuntimeVersion = good[0], good[1]
+			w := watch(t, c)
+			if _, connects := w.take(); connects != 1 {
+				t.Errorf("%s: no stream was opened", good)
+			}
+			w.cancel()
+			<-w.end
+		}
+	})
+}
+
 // noService is the answer of containerd to all calls if it cannot load its CRI plugin.
 var noService = status.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService")
 

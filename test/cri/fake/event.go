@@ -28,7 +28,9 @@ func (r *Runtime) GetContainerEvents(_ *pb.GetEventsRequest, stream pb.RuntimeSe
 		r.mu.Unlock()
 		return nil
 	}
-	r.subscribers[s] = struct{}{}
+	if !r.OtherReader {
+		r.subscribers[s] = struct{}{}
+	}
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()

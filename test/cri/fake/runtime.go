@@ -29,6 +29,9 @@ type Runtime struct {
 	NoEvents bool
 	// EmptyEvents ends each stream of events at once and without an error, as CRI-O does without enable_pod_events.
 	EmptyEvents bool
+	// OtherReader takes each event. That happens with containerd 1.7, which gives an event to one reader only, be it one
+	// that has gone.
+	OtherReader bool
 	// SandboxTakes is how long RunPodSandbox works.
 	SandboxTakes time.Duration
 	// NoAddresses makes RunPodSandbox succeed with sandboxes that have no address, as some network plugins do.
