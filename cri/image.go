@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -51,8 +52,8 @@ func (i *images) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoRespon
 	return do(ctx, i.caller, "ImageFsInfo", "", i.service.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 }
 
-// ImagesInUse returns the images of all containers and of their image volumes, those of exited ones included: by ID and
-// by each name that a container has for its image.
+// ImagesInUse returns the images of all containers and of their image volumes, those of exited ones included, and that
+// of new sandboxes: by ID and by each name that a container has for its image.
 func (c *Client) ImagesInUse(ctx context.Context) (map[string]bool, error) {
 	containers, err := c.listContainers(ctx, "", nil)
 	if err != nil {
@@ -77,7 +78,25 @@ func (c *Client) ImagesInUse(ctx context.Context) (map[string]bool, error) {
 		}
 		return true
 	})
-	return used, nil
+	pause, err := c.pauseImage(ctx)
+	if pause != nil {
+		used[pause.Id] = true
+	}
+	return used, err
+}
+
+// pauseImage returns the image of new sandboxes: nil if it is not on the node, or the runtime does not name it.
+// containerd before 1.6.22 and 1.7.3 does not pin it, and some later versions not one that was on the node before.
+func (c *Client) pauseImage(ctx context.Context) (*runtimeapi.Image, error) {
+	info, err := c.Info(ctx)
+	var config struct {
+		SandboxImage string `json:"sandboxImage"`
+	}
+	_ = json.Unmarshal([]byte(info["config"]), &config) // of another runtime, or none
+	if err != nil || config.SandboxImage == "" {
+		return nil, err
+	}
+	return c.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: config.SandboxImage})
 }
 
 // mountedImages returns the images of a container's image volumes. They never change: the first status of the container

@@ -223,6 +223,34 @@ func TestCollectSparesByAnyName(t *testing.T) {
 	})
 }
 
+// TestCollectSparesPauseImage checks that the image of sandboxes stays with a runtime that does not pin it. No
+// container has it, and without it no sandbox is created as long as the registry is away.
+func TestCollectSparesPauseImage(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"sandboxImage":"docker.io/library/b"}`:          "b",
+		`{"sandboxImage":"docker.io/library/not-pulled"}`: "c",
+		`{}`:             "c",
+		`[not = "JSON"]`: "c",
+	} {
+		onDisk(t, usual, "a b c", func(d *disk) {
+			d.runtime.Info = map[string]string{"config": config}
+			d.collect("")
+			time.Sleep(10 * time.Minute)
+			d.other = 700
+			d.collect("")
+			d.check("with "+config, want)
+		})
+	}
+	onDisk(t, usual, "a b", func(d *disk) {
+		d.collect("")
+		time.Sleep(10 * time.Minute)
+		d.other = 800
+		d.runtime.Inject(&fake.Fault{Verb: "Status", Err: errors.New("not now")})
+		d.collect("not now")
+		d.check("without an answer", "a b")
+	})
+}
+
 // TestCollectSparesWantedMeanwhile checks that an image stays that a pod asks for after it was chosen for removal, also
 // without a minimum age.
 func TestCollectSparesWantedMeanwhile(t *testing.T) {
