@@ -34,6 +34,8 @@ var vulnerabilities = []vulnerability{
 		version{}, []version{{1, 5, 13}, {1, 6, 6}}},
 	{"containerd", "CVE-2022-23471", "failed exec sessions with a terminal leak memory of the host",
 		version{}, []version{{1, 5, 16}, {1, 6, 12}}},
+	{"containerd", "CVE-2023-25173", "a process can give up its main group and so read what files deny to that group",
+		version{}, []version{{1, 5, 18}, {1, 6, 18}}},
 	{"containerd", "CVE-2025-47290", "an image can change files of the host",
 		version{2, 1, 0}, []version{{2, 1, 1}}},
 	{"containerd", "CVE-2025-47291", "some limits of pods with user namespaces have no effect",
@@ -57,6 +59,9 @@ var vulnerabilities = []vulnerability{
 		version{}, []version{{1, 22, 5}, {1, 23, 3}, {1, 24, 1}}},
 	{"cri-o", "CVE-2024-3154", "an annotation of a pod can do anything on the host",
 		version{}, []version{{1, 27, 6}, {1, 28, 6}, {1, 29, 4}}},
+	// Its advisory names 1.30.1, which has the old code.
+	{"cri-o", "CVE-2024-5154", "an image can make links on the host",
+		version{1, 22, 0}, []version{{1, 27, 7}, {1, 28, 7}, {1, 29, 5}, {1, 30, 2}}},
 }
 
 // VersionWarnings lists, as texts for the log, the known vulnerabilities of a runtime by name and version as Version
