@@ -98,7 +98,8 @@ func runOnNode(ctx context.Context, o options, suite string, tb *testbed.Testbed
 		"--kubelet-flags=--node-ip="+r.node.IP, // it would ask a DNS server, which the node cannot reach
 		"--container-runtime-pid-file="+filepath.Join(r.work, runtimePID),
 		"--container-runtime-endpoint="+r.node.Runtime.Endpoint,
-		"--kubelet-config-file="+r.node.ConfigFile, "--prepull-images=false", "--report-dir="+o.reports)
+		"--kubelet-config-file="+r.node.ConfigFile, "--dns-domain="+testbed.ClusterDomain,
+		"--prepull-images=false", "--report-dir="+o.reports)
 	if strings.Contains(o.focus, proxySpecs) {
 		args = append(args, "--cri-proxy-enabled")
 	}

@@ -141,7 +141,7 @@ func (tb *Testbed) writePKI() error {
 	api := subject{
 		user: "kube-apiserver",
 		names: []string{
-			"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + clusterDomain, "localhost",
+			"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + ClusterDomain, "localhost",
 		},
 		ips: []net.IP{net.ParseIP(serviceAPI), net.ParseIP("127.0.0.1"), net.ParseIP(tb.apiIP())},
 	}

@@ -192,7 +192,7 @@ func (tb *Testbed) apiServerArgs() []string {
 		"--kubelet-client-certificate=" + tb.pki("apiserver-kubelet-client.crt"),
 		"--kubelet-client-key=" + tb.pki("apiserver-kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP",
-		"--service-account-issuer=https://kubernetes.default.svc." + clusterDomain,
+		"--service-account-issuer=https://kubernetes.default.svc." + ClusterDomain,
 		"--service-account-key-file=" + tb.pki("service-accounts.key"),
 		"--service-account-signing-key-file=" + tb.pki("service-accounts.key"),
 		"--requestheader-client-ca-file=" + tb.pki("front-proxy-ca.crt"),

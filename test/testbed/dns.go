@@ -45,7 +45,7 @@ const corefile = `.:53 {
 // startDNS starts the name server and waits until it answers.
 func (tb *Testbed) startDNS(ctx context.Context) error {
 	config, objects := filepath.Join(tb.dir(), "Corefile"), filepath.Join(tb.dir(), "dns.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, corefile, tb.apiIP(), clusterDomain, tb.Kubeconfig),
+	if err := os.WriteFile(config, fmt.Appendf(nil, corefile, tb.apiIP(), ClusterDomain, tb.Kubeconfig),
 		0o644); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (tb *Testbed) startDNS(ctx context.Context) error {
 	return tb.await(ctx, roleDNS, startLimit, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		_, err := resolver.LookupHost(ctx, "kubernetes.default.svc."+clusterDomain+".")
+		_, err := resolver.LookupHost(ctx, "kubernetes.default.svc."+ClusterDomain+".")
 		return err
 	})
 }

@@ -14,16 +14,18 @@ import (
 	"strings"
 )
 
+// ClusterDomain is the DNS domain of the cluster in each testbed.
+const ClusterDomain = "cluster.local"
+
 // Addresses. Each testbed has a /24 of its own: .1 is the host, .2 the control plane, .10 and up the nodes. Packets
 // of pods and services stay within the testbed, so all testbeds use the same ranges for them.
 const (
-	podCIDR       = "10.244.0.0/16"
-	nodePodMask   = 20 // 16 nodes with 4,094 addresses each
-	serviceCIDR   = "10.96.0.0/16"
-	serviceAPI    = "10.96.0.1"
-	serviceDNS    = "10.96.0.10"
-	clusterDomain = "cluster.local"
-	maxNodes      = 40
+	podCIDR     = "10.244.0.0/16"
+	nodePodMask = 20 // 16 nodes with 4,094 addresses each
+	serviceCIDR = "10.96.0.0/16"
+	serviceAPI  = "10.96.0.1"
+	serviceDNS  = "10.96.0.10"
+	maxNodes    = 40
 
 	// The same for IPv6, with Options.DualStack.
 	podCIDR6     = "fd00:10:244::/56"

@@ -106,7 +106,7 @@ func (n *Node) values() map[string]string {
 		"Driver":      n.tb.opts.CgroupDriver,
 		"Systemd":     strconv.FormatBool(n.tb.opts.CgroupDriver == DriverSystemd),
 		"DNS":         serviceDNS,
-		"Domain":      clusterDomain,
+		"Domain":      ClusterDomain,
 		"PodLogs":     n.PodLogsDir,
 	}
 }
