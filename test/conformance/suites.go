@@ -100,6 +100,8 @@ var suites = map[string]suite{
 		focus: `\] (Hostname of Pod|Pod (Host )?IPs|Mount recursive read-only|(Default)?ProcMount|AppArmor|ImageVolume|` +
 			`(Pod Level )?HugePages|HugepageAware|OSArchLabel|Ensure Credential|Probe Stress|user namespaces|` +
 			`Checkpoint Container|Container Runtime Conformance)|PID namespace sharing|in the host (IPC|network)`,
+		// Without huge pages of 2 MiB this spec leaves the agent stopped, and those after it fail.
+		skip:  `should add resources for new huge page sizes`,
 		label: "!Flaky",
 		node:  true,
 	},
