@@ -10,6 +10,7 @@ package status
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -95,6 +96,7 @@ type entry struct {
 	gen     uint64    // counts changes of want and gone
 	gone    bool
 	sending bool
+	said    string // the problems of the newest Set, as they were logged
 
 	queued    priority
 	slow      bool // its last request took too long
@@ -164,10 +166,7 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 		last = e.want
 	}
 	settled, problems := Settle(pod, last, status)
-	for _, problem := range problems {
-		p.cfg.Log.Error("new pod status contradicts the published one, keeping the published one",
-			"pod", e.namespace+"/"+e.name, "podUID", e.uid, "err", problem)
-	}
+	p.contradicted(e, problems)
 	if gone && !podutil.IsMirror(pod) {
 		e.gone = true
 	}
@@ -182,6 +181,19 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 		e.since = now
 	}
 	p.enqueue(e, l, now)
+}
+
+// contradicted logs what Settle had to keep. That can be the same for hours, and is logged once.
+func (p *Publisher) contradicted(e *entry, problems []error) {
+	said := fmt.Sprint(problems)
+	if said == e.said {
+		return
+	}
+	e.said = said
+	for _, problem := range problems {
+		p.cfg.Log.Error("new pod status contradicts the published one, keeping the published one",
+			"pod", e.namespace+"/"+e.name, "podUID", e.uid, "err", problem)
+	}
 }
 
 // priorityOf returns how urgent the change from last to next is. Controllers wait for readiness and for the end; those

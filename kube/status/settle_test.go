@@ -1,7 +1,10 @@
 package status
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -130,6 +133,31 @@ func TestTerminatedContainersStayTerminated(t *testing.T) {
 				t.Error("the caller's status: got it changed, want it as it was")
 			}
 		})
+	}
+}
+
+// TestContradictionIsLoggedOnce checks that what is kept from the published status is logged when it begins, not in
+// each sync of the pod.
+func TestContradictionIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	b := newBench(t, 1)
+	b.p.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	pod := testPod("a")
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	status := func(state corev1.ContainerState) corev1.PodStatus {
+		return corev1.PodStatus{EphemeralContainerStatuses: []corev1.ContainerStatus{{Name: "debug", State: state}}}
+	}
+	lost := status(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137}})
+	found := status(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	for _, c := range []struct {
+		status corev1.PodStatus
+		want   int
+	}{{lost, 0}, {found, 1}, {found, 1}, {lost, 1}, {found, 2}} {
+		b.p.Set(pod, c.status)
+		if got := strings.Count(log.String(), "has terminated for good"); got != c.want {
+			t.Fatalf("got %d lines, want %d:\n%s", got, c.want, log.String())
+		}
 	}
 }
 
