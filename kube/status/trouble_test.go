@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,7 +220,7 @@ func TestSlowWebhook(t *testing.T) {
 
 // TestSlowNamespace checks that the statuses of other pods do not wait for all those of a namespace whose requests the
 // API server, or this client, gives up after a minute, and that these are still sent, and reported once each. The agent
-// sets the status of a pod again each minute while it is being deleted.
+// sets the status of a pod again each minute while it is being deleted. An outage in between changes nothing of this.
 func TestSlowNamespace(t *testing.T) {
 	for name, failure := range map[string]error{
 		"server": apierrors.NewTimeoutError("request did not complete within requested timeout", 0),
@@ -230,11 +231,17 @@ func TestSlowNamespace(t *testing.T) {
 				b := newBench(t, 8)
 				var log strings.Builder
 				b.p.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-				var works atomic.Bool
+				var works, away atomic.Bool
 				b.api.before = func(_, path string) error {
-					if strings.Contains(path, "/pods/slow") && !works.Load() {
+					wasAway := away.Load()
+					if strings.Contains(path, "/pods/slow") && !works.Load() && !wasAway {
 						time.Sleep(time.Minute)
-						return failure
+						if !away.Load() {
+							return failure
+						}
+					}
+					if wasAway || away.Load() {
+						return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 					}
 					return nil
 				}
@@ -259,6 +266,16 @@ func TestSlowNamespace(t *testing.T) {
 				}
 				if got := strings.Count(log.String(), "cannot publish"); got != len(slow) {
 					t.Errorf("got %d lines about %d slow pods, want one for each", got, len(slow))
+				}
+				away.Store(true)
+				pod := b.api.add(testPod("during"))
+				b.p.Set(pod, running(pod, false))
+				time.Sleep(3 * time.Minute)
+				away.Store(false)
+				time.Sleep(outageMax + hangs + time.Second) // one of the slow ones may be sent before it
+				synctest.Wait()
+				if b.api.get("ns", pod.Name).Status.Phase != corev1.PodRunning {
+					t.Error("after an outage the status of a good pod waits for many slow ones, want it sent after one at most")
 				}
 				works.Store(true)
 				time.Sleep(2 * time.Minute)
