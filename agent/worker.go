@@ -199,9 +199,7 @@ func (w *worker) recordOutcome(r *execute.Outcome) {
 		delete(w.flights, key)
 	}
 	w.memory.Ended(r.Result, time.Now())
-	if _, made := r.Step.(podstate.CreateContainer); made {
-		w.use()
-	}
+	w.use()
 	w.left.Add(r)
 	w.facts.outdate(r.Result, w.log)
 }

@@ -118,6 +118,8 @@ type world struct {
 	synced sync.Map
 	// probedAt is the address at which a pod was to be probed last.
 	probedAt atomic.Pointer[string]
+	// lacking: something may be missing in the objects of the pod whose objects were set last.
+	lacking atomic.Bool
 }
 
 // probeLog notes the addresses of the pods that are probed.
@@ -350,7 +352,7 @@ func (w *world) begin() {
 			AllocatedPods: placement.AllocatedPods(w.root),
 			Claims:        resourceClaims,
 			Probes:        &probeLog{podprobes.New(prober), w},
-			Objects:       func(*corev1.Pod) agent.Objects { return l.objects },
+			Objects:       func(*corev1.Pod) agent.Objects { return useLog{l.objects, w} },
 			Status:        l.status,
 			Events:        events,
 			Metrics:       startLog{metrics, w},
