@@ -233,13 +233,17 @@ func (p *planner) reclaim() {
 }
 
 // removeTraces removes what the runtime and the disk still have of a pod that no source knows. What the runtime fails
-// to remove does not hold up a pod that returns: its next worker finds it, by the directory that stays as well.
+// to remove does not hold up a pod that returns: its next worker finds it, by the directory that stays as well, and
+// tries again.
 func (p *planner) removeTraces() {
 	left, held := false, false
 	remove := func(s podstate.Step) (fails bool) {
-		p.step(s)
 		_, fails = p.Memory.Failure(s.Key())
-		left, held = true, held || !fails || !p.Returns
+		left = true
+		if !fails || !p.Returns || p.Memory.InFlight(s.Key()) != nil {
+			p.step(s)
+			held = true
+		}
 		return fails
 	}
 	goes := map[string]bool{} // the containers in a sandbox go with it

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 )
@@ -41,6 +42,29 @@ func TestUnmountWaitsForMount(t *testing.T) {
 		}
 		if got := w.plan.Steps; len(got) != len(want) || got[0] != want[0] {
 			t.Errorf("%s: got the steps %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestNoNewAttemptForReturningPod checks that the worker of a pod that returns waits until each sandbox has failed to
+// be removed once, and tries none of them again meanwhile, although their back-off has ended.
+func TestNoNewAttemptForReturningPod(t *testing.T) {
+	a, b := podstate.RemoveSandbox{ID: "a"}, podstate.RemoveSandbox{ID: "b"}
+	w := newWorld(podstate.Desired{
+		Pod: podOf(t, `{}`), Returns: true, Stop: &podstate.Stop{Cause: podstate.StopOrphaned, Deadline: epoch},
+	}, epoch)
+	w.dir = true
+	for _, s := range []podstate.RemoveSandbox{a, b} {
+		w.sandboxes = append(w.sandboxes, podstate.Sandbox{ID: s.ID})
+		w.memory.Ended(podstate.Result{Step: podstate.StopSandbox(s)}, epoch)
+		w.memory.Began(s)
+	}
+	for i, s := range []podstate.RemoveSandbox{a, b} {
+		w.memory.Ended(podstate.Result{Step: s, Problem: &podstate.Problem{Message: "busy"}}, w.now)
+		w.now = w.now.Add(time.Minute) // longer than the back-off
+		w.turn()
+		if done := i == 1; w.plan.Done != done || len(w.plan.Steps) > 0 {
+			t.Errorf("after %s has failed: got done %v, steps %v, want done %v, none", s.ID, w.plan.Done, w.plan.Steps, done)
 		}
 	}
 }
