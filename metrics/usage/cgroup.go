@@ -82,11 +82,13 @@ type DeviceIO struct {
 // Detail selects which values of a cgroup are read.
 type Detail int
 
-// The details: None reads nothing. Basic reads CPU, memory and swap, for /metrics/resource. Plain adds the number of
-// processes and the pressure, for /stats/summary. Full reads all values.
+// The details: None reads nothing. Basic reads CPU, memory and swap, for /metrics/resource. Pressure adds the pressure
+// on CPU and memory, for /stats/summary with these alone. Plain adds that on I/O and the number of processes, for the
+// whole summary. Full reads all values.
 const (
 	None Detail = iota
 	Basic
+	Pressure
 	Plain
 	Full
 )

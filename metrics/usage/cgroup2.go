@@ -9,10 +9,12 @@ import (
 func (h *Hierarchy) readV2(dir string, d Detail, u *Usage) {
 	readCPUV2(dir, u)
 	readMemoryV2(dir, d, u)
-	if d >= Plain {
-		u.Processes = processes(dir)
+	if d >= Pressure {
 		u.CPUPressure = readPressure(filepath.Join(dir, "cpu.pressure"))
 		u.MemoryPressure = readPressure(filepath.Join(dir, "memory.pressure"))
+	}
+	if d >= Plain {
+		u.Processes = processes(dir)
 		u.IOPressure = readPressure(filepath.Join(dir, "io.pressure"))
 	}
 	if d != Full {

@@ -29,7 +29,7 @@ func parseMeminfo(text []byte) (m memory) {
 func (c *Collector) machineUse(d Detail) (Usage, memory) {
 	u, _ := c.cfg.Hierarchy.read("/", d)
 	m := readMeminfo()
-	if c.cfg.Hierarchy.mounts == nil && u.CPUPressure == nil && d >= Plain {
+	if c.cfg.Hierarchy.mounts == nil && u.CPUPressure == nil && d >= Pressure {
 		u.CPUPressure = readPressure("/proc/pressure/cpu")
 		u.MemoryPressure = readPressure("/proc/pressure/memory")
 		u.IOPressure = readPressure("/proc/pressure/io")

@@ -23,7 +23,7 @@ func (c *Collector) SummaryHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := Plain
 		if r.URL.Query().Get("only_cpu_and_memory") == "true" {
-			d = Basic
+			d = Pressure
 		}
 		s, err := c.Summary(r.Context(), d)
 		if err != nil {
@@ -35,7 +35,7 @@ func (c *Collector) SummaryHandler() http.Handler {
 	})
 }
 
-// Summary measures the node and all its pods: with Basic only CPU, memory and swap.
+// Summary measures the node and all its pods: with Pressure only CPU, memory and swap.
 func (c *Collector) Summary(ctx context.Context, d Detail) (*api.Summary, error) {
 	var f fileSystems
 	var asked sync.WaitGroup // at the same time, as each may take as long as a runtime that hangs may
@@ -121,11 +121,11 @@ func (c *Collector) nodeStats(d Detail) api.NodeStats {
 	n.CPU = c.cpuStats("/", &u)
 	n.Memory = memoryStats(&u)
 	n.Swap = swapStats(&u)
-	n.IO = ioStats(&u)
+	n.IO = ioStats(&u, d)
 	for _, system := range c.systems() {
 		if u, ok := c.cfg.Hierarchy.read(system.cgroup, d); ok {
 			born := c.cfg.Hierarchy.born(system.cgroup)
-			n.SystemContainers = append(n.SystemContainers, c.containerStats(system.name, born, system.cgroup, &u))
+			n.SystemContainers = append(n.SystemContainers, c.containerStats(system.name, born, system.cgroup, &u, d))
 		}
 	}
 	return n
@@ -139,7 +139,7 @@ func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
 	}
 	if p.known {
 		out.CPU, out.Memory = c.cpuStats(p.Cgroup, &p.use), memoryStats(&p.use)
-		out.Swap, out.IO = swapStats(&p.use), ioStats(&p.use)
+		out.Swap, out.IO = swapStats(&p.use), ioStats(&p.use, d)
 	}
 	processes := uint64(0)
 	if p.sandbox != nil {
@@ -148,7 +148,7 @@ func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
 	for i := range p.containers {
 		one := &p.containers[i]
 		processes += one.use.Processes
-		out.Containers = append(out.Containers, c.containerStats(one.name, one.created, one.cgroup, &one.use))
+		out.Containers = append(out.Containers, c.containerStats(one.name, one.created, one.cgroup, &one.use, d))
 	}
 	if d >= Plain {
 		out.ProcessStats = &api.ProcessStats{ProcessCount: &processes}
@@ -156,14 +156,15 @@ func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
 	return out
 }
 
-func (c *Collector) containerStats(name string, started time.Time, cgroup string, u *Usage) api.ContainerStats {
+func (c *Collector) containerStats(name string, started time.Time, cgroup string, u *Usage,
+	d Detail) api.ContainerStats {
 	return api.ContainerStats{
 		Name:      name,
 		StartTime: metav1.NewTime(started),
 		CPU:       c.cpuStats(cgroup, u),
 		Memory:    memoryStats(u),
 		Swap:      swapStats(u),
-		IO:        ioStats(u),
+		IO:        ioStats(u, d),
 	}
 }
 
@@ -210,8 +211,8 @@ func swapStats(u *Usage) *api.SwapStats {
 	return s
 }
 
-func ioStats(u *Usage) *api.IOStats {
-	if !u.HasCPU {
+func ioStats(u *Usage, d Detail) *api.IOStats {
+	if !u.HasCPU || d < Plain {
 		return nil
 	}
 	return &api.IOStats{Time: metav1.NewTime(u.At), PSI: pressure(u.IOPressure)}
