@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -143,10 +144,7 @@ type containerUse struct {
 // WorkingSets returns the memory that the containers of a pod use, in bytes by container. It is empty for a pod without
 // a cgroup, and if the runtime does not say in time which container is which.
 func (c *Collector) WorkingSets(ctx context.Context, pod types.UID) map[string]int64 {
-	pods, err := c.look(ctx, None) // of all pods, so that the identities of all containers stay cached
-	if err != nil {
-		return nil
-	}
+	pods, _ := c.look(ctx, None) // of all pods, so that the identities of all containers stay cached
 	used := map[string]int64{}
 	for i := range pods {
 		if pods[i].UID != pod {
@@ -165,17 +163,18 @@ func (c *Collector) WorkingSets(ctx context.Context, pod types.UID) map[string]i
 // Cgroup returns the usage of a cgroup; path is below the root of the hierarchy. It returns false if there is none.
 func (c *Collector) Cgroup(path string) (Usage, bool) { return c.cfg.Hierarchy.read(path, Full) }
 
-// look reads the cgroups of all pods and of the containers in them.
+// look reads the cgroups of all pods and of the containers in them. With an error, containers are missing; the list is
+// nil if the pods are not known.
 func (c *Collector) look(ctx context.Context, d Detail) ([]podUse, error) {
 	pods, err := c.cfg.Pods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return c.measure(ctx, pods, d), nil
+	return c.measure(ctx, pods, d)
 }
 
-// measure reads the cgroups of pods and of the containers in them.
-func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) []podUse {
+// measure reads the cgroups of pods and of the containers in them. With an error, containers are missing.
+func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) ([]podUse, error) {
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	all := make([]podUse, 0, len(pods))
@@ -219,8 +218,7 @@ func (c *Collector) measure(ctx context.Context, pods []Pod, d Detail) []podUse 
 		}
 		all = append(all, p)
 	}
-	c.addGuests(ctx, all, known, d)
-	return all
+	return all, cmp.Or(c.addGuests(ctx, all, known, d), err)
 }
 
 // add adds a container, unless a newer instance of its name is known. An ended one whose process cannot be killed keeps

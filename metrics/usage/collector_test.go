@@ -572,7 +572,8 @@ func TestNewestInstance(t *testing.T) {
 }
 
 // TestRuntimeIsAskedOnce checks that the runtime is asked only about new containers, and that known containers are
-// measured although the runtime returns an error, also after only one pod was measured for its eviction.
+// measured although the runtime returns an error, also after only one pod was measured for its eviction. If the error
+// hides containers, the families say so.
 func TestRuntimeIsAskedOnce(t *testing.T) {
 	w := newWorld(t, true)
 	if err := os.RemoveAll(filepath.Join(w.root, "cgroup/kubepods/pod1", strayID)); err != nil {
@@ -581,13 +582,23 @@ func TestRuntimeIsAskedOnce(t *testing.T) {
 	w.text(w.WriteResource)
 	w.runtime.err = errors.New("the runtime does not answer")
 	w.WorkingSets(t.Context(), "other")
-	if text := w.text(w.WriteResource); !strings.Contains(text, `container="app"`) || w.runtime.lists != 1 {
+	text := w.text(w.WriteResource)
+	wantLines(t, text, "resource_scrape_error 0")
+	if !strings.Contains(text, `container="app"`) || w.runtime.lists != 1 {
 		t.Errorf("asked %d times, got:\n%s", w.runtime.lists, text)
 	}
 	tree(t, filepath.Join(w.root, "cgroup"), v2Files("kubepods/pod1/"+strayID))
-	if text := w.text(w.WriteResource); !strings.Contains(text, `container="app"`) || w.runtime.lists != 2 {
+	text = w.text(w.WriteResource)
+	wantLines(t, text, "resource_scrape_error 1")
+	if !strings.Contains(text, `container="app"`) || w.runtime.lists != 2 {
 		t.Errorf("with a new container: asked %d times, got:\n%s", w.runtime.lists, text)
 	}
+	text = w.text(w.WriteCadvisor)
+	wantLines(t, text, "container_scrape_error 1")
+	if !strings.Contains(text, `container="app"`) || len(w.WorkingSets(t.Context(), "u1")) != 1 {
+		t.Errorf("with a new container: want the usage of the known one in:\n%s", text)
+	}
+	w.summary("") // with the known container
 }
 
 func TestSummary(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 
 // addGuests adds the containers of pods in which none has a cgroup with processes, because they run in a virtual
 // machine or on a kernel of their own. Only the runtime knows what they use.
-func (c *Collector) addGuests(ctx context.Context, pods []podUse, known map[string]identity, d Detail) {
+func (c *Collector) addGuests(ctx context.Context, pods []podUse, known map[string]identity, d Detail) error {
 	if d == Full {
-		return // what it is read for has cgroups alone
+		return nil // what it is read for has cgroups alone
 	}
 	failed := make([]error, len(pods))
 	var all sync.WaitGroup
@@ -27,9 +27,11 @@ func (c *Collector) addGuests(ctx context.Context, pods []podUse, known map[stri
 		}
 	}
 	all.Wait()
-	if err := cmp.Or(failed...); err != nil {
+	err := cmp.Or(failed...)
+	if err != nil {
 		c.cfg.Log.Warn("the usage of containers without a cgroup is missing", "err", err)
 	}
+	return err
 }
 
 // addGuest is addGuests for one pod.

@@ -72,8 +72,10 @@ func TestGuests(t *testing.T) {
 		t.Errorf("got the network %+v, want none: no process of the pod is known", s.Pods[0].Network)
 	}
 	w.runtime.err = errors.New("no answer")
-	if text := w.text(w.WriteResource); !strings.Contains(text, "resource_scrape_error 0") {
-		t.Errorf("the runtime does not answer: want the other pods in:\n%s", text)
+	text := w.text(w.WriteResource)
+	wantLines(t, text, "resource_scrape_error 1")
+	if !strings.Contains(text, "\nnode_memory_working_set_bytes ") {
+		t.Errorf("the runtime does not answer: want the node in:\n%s", text)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // WriteResource writes the families of /metrics/resource, which metrics-server reads.
 func (c *Collector) WriteResource(ctx context.Context, t *metrics.Text) {
 	pods, err := c.look(ctx, Basic)
-	if err == nil {
+	if pods != nil {
 		c.writeResource(t, pods)
 	}
 	t.Gauge("resource_scrape_error", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
@@ -100,8 +100,8 @@ func byName(pods []podUse) map[types.NamespacedName]*podUse {
 
 // WriteVolumes writes the families of /metrics about disks: PersistentVolumeClaims and the logs of containers.
 func (c *Collector) WriteVolumes(ctx context.Context, t *metrics.Text) {
-	pods, err := c.look(ctx, None)
-	if err != nil {
+	pods, _ := c.look(ctx, None)
+	if pods == nil {
 		return
 	}
 	t.Family("kubelet_container_log_filesystem_used_bytes",

@@ -44,7 +44,7 @@ func (c *Collector) Summary(ctx context.Context, d Detail) (*api.Summary, error)
 	}
 	pods, err := c.look(ctx, d)
 	asked.Wait()
-	if err != nil {
+	if pods == nil {
 		return nil, err
 	}
 	c.waitForRates(ctx, pods)
