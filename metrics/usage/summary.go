@@ -141,10 +141,7 @@ func (c *Collector) podStats(p *podUse, d Detail) api.PodStats {
 		out.CPU, out.Memory = c.cpuStats(p.Cgroup, &p.use), memoryStats(&p.use)
 		out.Swap, out.IO = swapStats(&p.use), ioStats(&p.use, d)
 	}
-	processes := uint64(0)
-	if p.sandbox != nil {
-		processes += p.sandbox.use.Processes
-	}
+	processes := uint64(0) // without that of the sandbox, as with the kubelet
 	for i := range p.containers {
 		one := &p.containers[i]
 		processes += one.use.Processes

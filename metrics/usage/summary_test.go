@@ -22,6 +22,14 @@ func (w *world) summary(query string) (s api.Summary) {
 	return s
 }
 
+// TestProcessesOfPod checks that a pod has the processes of its containers, without that of the sandbox.
+func TestProcessesOfPod(t *testing.T) {
+	s := newWorld(t, true).summary("")
+	if p := s.Pods[0].ProcessStats; p == nil || *p.ProcessCount != 2 {
+		t.Errorf("got %+v, want the 2 processes of the container", p)
+	}
+}
+
 // TestPressure checks that a summary has the pressure on CPU and memory, also one of these alone. That has none on
 // I/O. On cgroup v1, which does not count pressure, it is 0.
 func TestPressure(t *testing.T) {
