@@ -2,6 +2,7 @@ package instruments
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -29,7 +30,8 @@ func UsagePods(ctx context.Context, pods Pods, volumes Volumes, cgroups Cgroups)
 	}
 	out := make([]usage.Pod, 0, len(all))
 	for _, s := range all {
-		if s.ReadySandbox() == "" || s.Rejected {
+		id := s.ReadySandbox()
+		if id == "" || s.Rejected {
 			continue
 		}
 		p := usage.Pod{
@@ -42,8 +44,10 @@ func UsagePods(ctx context.Context, pods Pods, volumes Volumes, cgroups Cgroups)
 		for _, c := range s.Running() {
 			p.Images[c.Id] = c.GetImage().GetImage()
 		}
-		if s.Status.StartTime != nil {
-			p.Started = s.Status.StartTime.Time
+		for _, sandbox := range s.Runtime.Sandboxes {
+			if sandbox.Id == id {
+				p.Started = time.Unix(0, sandbox.CreatedAt)
+			}
 		}
 		out = append(out, p)
 	}

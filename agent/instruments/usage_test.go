@@ -2,8 +2,10 @@ package instruments
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -22,7 +24,7 @@ func (bare) Plugin(_ *corev1.Pod, v *corev1.Volume, _ string) string { return pl
 func (bare) Usage(*corev1.Pod, map[string]string) map[string]usage.Volume { return nil }
 
 // TestUsagePods checks that pods with a sandbox are measured, with the names that the runtime gives the images of their
-// running containers.
+// running containers, and that they start with the sandbox that is ready.
 func TestUsagePods(t *testing.T) {
 	container := func(id string, state runtimeapi.ContainerState) cri.Container {
 		return cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{
@@ -32,7 +34,10 @@ func TestUsagePods(t *testing.T) {
 		}}
 	}
 	runs := &cri.Snapshot{
-		Sandboxes: []*runtimeapi.PodSandboxStatus{{Id: "s"}}, // it is ready
+		Sandboxes: []*runtimeapi.PodSandboxStatus{
+			{Id: "newest", CreatedAt: 3e18, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY},
+			{Id: "ready", CreatedAt: 2e18},
+		},
 		Containers: []cri.Container{
 			container("c", runtimeapi.ContainerState_CONTAINER_RUNNING),
 			container("ended", runtimeapi.ContainerState_CONTAINER_EXITED),
@@ -43,8 +48,9 @@ func TestUsagePods(t *testing.T) {
 		pod.UID = uid
 		return pod
 	}
+	early := metav1.NewTime(time.Unix(1e9, 0))
 	all, err := UsagePods(t.Context(), snapshot{
-		{Pod: named("runs"), Runtime: runs},
+		{Pod: named("runs"), Runtime: runs, Status: corev1.PodStatus{StartTime: &early}},
 		{Pod: named("waits"), Runtime: &cri.Snapshot{}},
 		{Pod: named("rejected"), Runtime: runs, Rejected: true},
 	}, bare{}, bare{})
@@ -53,6 +59,9 @@ func TestUsagePods(t *testing.T) {
 	}
 	if len(all) != 1 || all[0].UID != "runs" ||
 		len(all[0].Images) != 1 || all[0].Images["c"] != "docker.io/library/app:latest" {
-		t.Errorf("got %+v, want the pod that runs, with the image of the container that runs", all)
+		t.Fatalf("got %+v, want the pod that runs, with the image of the container that runs", all)
+	}
+	if want := time.Unix(2e9, 0); !all[0].Started.Equal(want) {
+		t.Errorf("got the start %v, want %v, when the sandbox was created", all[0].Started, want)
 	}
 }

@@ -68,7 +68,8 @@ func (c *Collector) groups(pods []podUse, devices []blockDevice) []group {
 	for i := range pods {
 		p := &pods[i]
 		if p.known {
-			all = append(all, group{labels: label("", p.Cgroup, "", "", p.Namespace, p.Name), use: p.use, born: p.Started})
+			labels := label("", p.Cgroup, "", "", p.Namespace, p.Name)
+			all = append(all, group{labels: labels, use: p.use, born: h.born(p.Cgroup)})
 		}
 		if s := p.sandbox; s != nil {
 			g := group{

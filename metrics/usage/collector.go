@@ -41,7 +41,7 @@ type Pod struct {
 	*corev1.Pod
 	// Cgroup is the pod's cgroup as a path below the root of the hierarchy; empty if pods have none.
 	Cgroup string
-	// Started is the time at which the agent started to manage the pod.
+	// Started is the time at which the runtime created its sandbox.
 	Started time.Time
 	// Orphaned: no source knows the pod any more, so that another may have its name.
 	Orphaned bool

@@ -315,6 +315,11 @@ func wantLines(t *testing.T, text string, lines ...string) {
 
 func TestCadvisor(t *testing.T) {
 	bothVersions(t, func(t *testing.T, w *world, v2 bool) {
+		began := time.Unix(12e8, 0) // of the cgroup, not of the pod
+		cgroup := w.cfg.Hierarchy.dir(walked, "kubepods/pod1")
+		if err := os.Chtimes(cgroup, began, began); err != nil {
+			t.Fatal(err)
+		}
 		text := w.text(w.WriteCadvisor)
 		const pod = `namespace="default",pod="web"`
 		kills := map[bool]string{true: "3", false: "1"}[v2] // with the cgroups below it
@@ -334,6 +339,8 @@ func TestCadvisor(t *testing.T) {
 			`container_oom_events_total{container="",id="/kubepods/pod1",image="",name="",`+pod+`} 1`,
 			`container_oom_events_total{container="",id="/",image="",name="",namespace="",pod=""} 2`,
 			`container_processes{`+app+`} 2`,
+			`container_start_time_seconds{`+app+`} 1000000000`,
+			`container_start_time_seconds{container="",id="/kubepods/pod1",image="",name="",`+pod+`} 1200000000`,
 			`container_threads_max{`+app+`} 0`,
 			`container_spec_memory_limit_bytes{`+app+`} 2000000`,
 			`container_spec_cpu_quota{`+app+`} 20000`,
