@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/test/ownmounts"
+	"github.com/nodelet/nodelet/test/programs"
 )
 
 // TestOf checks that the mount of a path is the one that hides all others there, and that its server is not asked.
@@ -82,11 +83,10 @@ func TestSubvolumes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mounts")
 	}
-	for _, tool := range []string{"mkfs.btrfs", "btrfs"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip("needs the tools of btrfs: ", err)
-		}
+	if all, err := os.ReadFile("/proc/filesystems"); err != nil || !strings.Contains(string(all), "\tbtrfs\n") {
+		t.Skip("needs a kernel with btrfs; modprobe btrfs may load it: ", err)
 	}
+	mkfs, btrfs := programs.Find(t, "mkfs.btrfs"), programs.Find(t, "btrfs")
 	dir := t.TempDir()
 	image := filepath.Join(dir, "image")
 	all, alone := filepath.Join(dir, "all"), filepath.Join(dir, "alone")
@@ -100,11 +100,11 @@ func TestSubvolumes(t *testing.T) {
 			t.Fatalf("%s: %v: %s", name, err, out)
 		}
 	}
-	run("mkfs.btrfs", "-q", image)
+	run(mkfs, "-q", image)
 	device := ownmounts.Loop(t, image)
 	mountOn(t, all, device, "btrfs", "")
-	run("btrfs", "subvolume", "create", filepath.Join(all, "pods"))
-	run("btrfs", "subvolume", "create", filepath.Join(all, "images"))
+	run(btrfs, "subvolume", "create", filepath.Join(all, "pods"))
+	run(btrfs, "subvolume", "create", filepath.Join(all, "images"))
 	mountOn(t, alone, device, "btrfs", "subvol=images")
 	for _, path := range []string{"all/pods", "all/images", "alone", "link", "link/pods"} {
 		if got, want := fileSystem(t, filepath.Join(dir, path)), fileSystem(t, all); got != want {

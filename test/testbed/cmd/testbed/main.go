@@ -108,6 +108,7 @@ var testPackages = map[string]string{
 	"deb-systemd-helper": "init-system-helpers",
 	"fish":               "fish",
 	"man":                "man-db",
+	"mkfs.btrfs":         "btrfs-progs",
 	"openssl":            "openssl",
 	"rpm":                "rpm",
 	"skopeo":             "skopeo",
