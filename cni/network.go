@@ -30,21 +30,23 @@ var versions = version.All.SupportedVersions()
 // extensions are the file name extensions of network configurations, as runtimes define them.
 var extensions = []string{".conf", ".conflist", ".json"}
 
+var errLarge = fmt.Errorf("larger than %d bytes", maxConfig)
+
 // parseNetwork parses a network configuration: a list of plugins ("conflist") or a single plugin. The error is written
 // for the author of the configuration.
 func parseNetwork(text []byte) (*Network, error) { return parseIn("", text) }
 
 // parseIn parses the network configuration of a file in a directory, with the plugins that others there add to it.
 func parseIn(dir string, text []byte) (*Network, error) {
+	if len(text) > maxConfig {
+		return nil, errLarge
+	}
 	if err := checkShape(text); err != nil {
 		return nil, err
 	}
 	list, err := parseList(dir, text)
 	if err != nil {
 		return nil, err
-	}
-	if len(list.Bytes) > maxConfig {
-		return nil, fmt.Errorf("larger than %d bytes", maxConfig)
 	}
 	return list, checkNetwork(list)
 }
@@ -89,8 +91,11 @@ func parseList(dir string, text []byte) (list *Network, err error) {
 // extend adds the plugins to a list that are in the directory with its name.
 func extend(list *Network, dir string) error {
 	files, err := configFiles(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
 	}
 	for _, f := range files {
 		if filepath.Ext(f) != ".conf" {
@@ -106,8 +111,8 @@ func extend(list *Network, dir string) error {
 		}
 		list.Plugins = append(list.Plugins, p)
 	}
-	if err == nil {
-		list.Bytes, err = flatten(list, nil)
+	if list.Bytes, err = flatten(list, nil); err == nil && len(list.Bytes) > maxConfig {
+		return errLarge
 	}
 	return err
 }
