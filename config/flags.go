@@ -32,18 +32,13 @@ func (v flagValues) text(flag string) string {
 // resolvePaths makes relative paths absolute: they refer to dir.
 func (v flagValues) resolvePaths(dir string) {
 	for _, k := range knobs {
-		switch value := v[k.flag].(type) {
-		case string:
-			if k.kind == kFile || k.kind == kDir {
-				v[k.flag] = below(dir, value)
-			}
-		case []string:
-			for i := range value {
-				if k.flag == "cni-bin-dir" {
-					value[i] = below(dir, value[i])
-				}
-			}
+		if path, ok := v[k.flag].(string); ok && (k.kind == kFile || k.kind == kDir) {
+			v[k.flag] = below(dir, path)
 		}
+	}
+	bins, _ := v["cni-bin-dir"].([]string)
+	for i := range bins {
+		bins[i] = below(dir, bins[i])
 	}
 }
 
