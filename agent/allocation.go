@@ -62,7 +62,7 @@ func allocationOf(pod *corev1.Pod) *allocation {
 // withoutOverhead returns an amount of a list in the status of a pod, which includes the overhead of the pod unless it
 // is zero. The requests that a kubelet shows as actual resources are not such a list: they have that of CPU alone.
 func withoutOverhead(pod *corev1.Pod, list corev1.ResourceList, name corev1.ResourceName) resource.Quantity {
-	amount, overhead := list[name], pod.Spec.Overhead[name]
+	amount, overhead := list[name].DeepCopy(), pod.Spec.Overhead[name]
 	if amount.Cmp(overhead) <= 0 {
 		return resource.Quantity{}
 	}
