@@ -31,12 +31,12 @@ func (l *lister) pods(ctx context.Context) ([]*corev1.Pod, error) {
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	gone = slices.DeleteFunc(gone, func(pod *corev1.Pod) bool { return isNothing(l.d.podResources(pod)) })
+	gone = slices.DeleteFunc(gone, func(pod *corev1.Pod) bool { return holdsNothing(l.d.podResources(pod)) })
 	return append(known, gone...), nil
 }
 
-// isNothing reports whether a pod has nothing that it would keep from others.
-func isNothing(has *podresources.PodResources) bool {
+// holdsNothing reports whether a pod has nothing that it would keep from others.
+func holdsNothing(has *podresources.PodResources) bool {
 	return len(has.CpuIds)+len(has.Memory) == 0 &&
 		!slices.ContainsFunc(has.Containers, func(c *podresources.ContainerResources) bool {
 			return len(c.Devices)+len(c.CpuIds)+len(c.Memory)+len(c.DynamicResources) > 0

@@ -39,6 +39,18 @@ func format(list []*podresources.ContainerDevices) string {
 	return strings.Join(all, "; ")
 }
 
+// dialPodResources returns a connection to the pod resources API.
+func (w *world) dialPodResources() *grpc.ClientConn {
+	w.T.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(w.Dir, "pod-resources", "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 // TestPodResources checks that the pod resources API returns which container of which pod has which devices, and
 // which devices the node has.
 func TestPodResources(t *testing.T) {
@@ -51,12 +63,7 @@ func TestPodResources(t *testing.T) {
 	w.mu.Lock()
 	w.pods = []*corev1.Pod{one}
 	w.mu.Unlock()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(w.Dir, "pod-resources", "kubelet.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := w.dialPodResources()
 	client := podresources.NewPodResourcesListerClient(conn)
 
 	list, err := client.List(t.Context(), &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true))
@@ -146,12 +153,7 @@ func TestPodsThatAreGone(t *testing.T) {
 		p.Name = string(p.UID)
 	}
 	w.mu.Unlock()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(w.Dir, "pod-resources", "kubelet.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := w.dialPodResources()
 	client := podresources.NewPodResourcesListerClient(conn)
 	list, err := client.List(t.Context(), &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true))
 	if err != nil {
@@ -176,13 +178,8 @@ func TestPodResourcesAreLimited(t *testing.T) {
 	t.Parallel()
 	w := &world{Node: plugintest.New(t), timeout: time.Hour, limiter: flowcontrol.NewFakeNeverRateLimiter()}
 	w.begin()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(w.Dir, "pod-resources", "kubelet.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_, err = podresources.NewPodResourcesListerClient(conn).List(t.Context(), &podresources.ListPodResourcesRequest{},
+	conn := w.dialPodResources()
+	_, err := podresources.NewPodResourcesListerClient(conn).List(t.Context(), &podresources.ListPodResourcesRequest{},
 		grpc.WaitForReady(true))
 	if want := status.Error(codes.ResourceExhausted, "rejected by rate limit"); !errors.Is(err, want) {
 		t.Errorf("got %v, want %v", err, want)
