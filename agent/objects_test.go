@@ -25,10 +25,7 @@ func (l useLog) UsePod(pod *corev1.Pod, lacking bool) {
 // one, before the API server shows the new status of the pod, and no longer than until the image is there.
 func TestPullSecretWatchedAtOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		pod := apiPod("web", func(pod *corev1.Pod) {
-			pod.Spec.Containers[0].Image = "private:1"
-			pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "missing"}}
-		})
+		pod := apiPod("web", withLogin("private:1"))
 		w.run(pod)
 		w.sleep(0)
 		if got := containerStatus(w.status(pod), "app").State.Waiting; got == nil || !w.lacking.Load() {

@@ -218,16 +218,21 @@ func TestPullPolicies(t *testing.T) {
 	}
 }
 
+// withLogin gives the container of a pod an image, and the pod the pull secret login.
+func withLogin(image string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Containers[0].Image = image
+		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "login"}}
+	}
+}
+
 // TestMissingPullSecret checks that a pull secret that does not exist is an event only if the image cannot be pulled.
 func TestMissingPullSecret(t *testing.T) {
 	for image, events := range map[string]int{"public:1": 0, "private:1": 2} {
 		t.Run(image, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.runtime.Publish(fake.RemoteImage{Name: "public:1"})
-				w.run(apiPod("web", func(pod *corev1.Pod) {
-					pod.Spec.Containers[0].Image = image
-					pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "login"}}
-				}))
+				w.run(apiPod("web", withLogin(image)))
 				w.sleep(15 * time.Second)
 				if got := w.eventsWith("FailedToRetrieveImagePullSecret"); len(got) != events {
 					t.Errorf("got events %q, want %d", got, events)
@@ -243,10 +248,7 @@ func TestPullSecretComes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const image = "registry.example/private:1"
 		w.runtime.Publish(fake.RemoteImage{Name: image, Logins: map[string]string{"me": "right"}})
-		pod := staticPod("a", "uid-a", func(pod *corev1.Pod) {
-			pod.Spec.Containers[0].Image = image
-			pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "login"}}
-		})
+		pod := staticPod("a", "uid-a", withLogin(image))
 		w.run(pod)
 		w.sleep(5 * time.Minute) // the next attempt is some minutes away
 		pulls := w.runtime.Verbs()["PullImage"]
@@ -277,10 +279,7 @@ func TestPullSecretComes(t *testing.T) {
 // its image again and again.
 func TestPullWithoutSecretWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		pod := apiPod("web", func(pod *corev1.Pod) {
-			pod.Spec.Containers[0].Image = "private:1"
-			pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "login"}}
-		})
+		pod := apiPod("web", withLogin("private:1"))
 		w.run(pod)
 		w.sleep(5 * time.Minute) // the next attempt is some minutes away
 		pulls := w.runtime.Verbs()["PullImage"]

@@ -115,17 +115,39 @@ func TestDriverMoves(t *testing.T) {
 	}
 }
 
-// TestDriverRegisteredTwice checks that the newer registration of a driver serves, and alone is reported; when its
-// socket goes, the earlier one, which is still there, serves and is asked and reported again.
-func TestDriverRegisteredTwice(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
+// registeredTwice returns a world whose driver is registered twice, and how the newer registration is dismissed. The
+// earlier one was reported with a limit of 7 volumes, the newer one with 6.
+func registeredTwice(t *testing.T) (w *world, dismiss func(context.Context)) {
+	t.Helper()
+	w = newWorld(t, nil)
 	w.untilLimit(7)
 	w.driver.SetMaxVolumes(6)
 	dismiss, err := w.csi.Accept(t.Context(), w.plugin())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w, dismiss
+}
+
+// refuseTwo refuses the reports that begin makes the agent send, until two have failed.
+func (w *world) refuseTwo(begin func()) {
+	w.T.Helper()
+	w.mu.Lock()
+	w.refuse = errors.New("no CSINode for you")
+	before := len(w.infos)
+	w.mu.Unlock()
+	begin()
+	w.Until("two reports have failed", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.infos) > before+1 })
+	w.mu.Lock()
+	w.refuse = nil
+	w.mu.Unlock()
+}
+
+// TestDriverRegisteredTwice checks that the newer registration of a driver serves, and alone is reported; when its
+// socket goes, the earlier one, which is still there, serves and is asked and reported again.
+func TestDriverRegisteredTwice(t *testing.T) {
+	t.Parallel()
+	w, dismiss := registeredTwice(t)
 	w.untilLimit(6)
 	w.driver.SetMaxVolumes(5)
 	asked := w.driver.Asked()
@@ -180,16 +202,10 @@ func TestEarlierRegistrationDoesNotAnswer(t *testing.T) {
 	driver.Close()
 	dismiss(t.Context())
 	w.Until("the driver is reported as gone", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.gone) > 0 })
-	w.mu.Lock()
-	w.refuse = errors.New("no CSINode for you")
-	before := len(w.infos)
-	w.mu.Unlock()
-	driver = start()
-	defer driver.Close()
-	w.Until("two reports have failed", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.infos) > before+1 })
-	w.mu.Lock()
-	w.refuse = nil
-	w.mu.Unlock()
+	w.refuseTwo(func() {
+		driver = start()
+		t.Cleanup(driver.Close)
+	})
 	w.Until("the driver is reported", func() bool { return w.csi.Drivers()[0].MaxVolumes == 3 })
 }
 
@@ -197,23 +213,9 @@ func TestEarlierRegistrationDoesNotAnswer(t *testing.T) {
 // reported as gone if only the report fails.
 func TestEarlierRegistrationIsNotReported(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	w.untilLimit(7)
-	w.driver.SetMaxVolumes(6)
-	dismiss, err := w.csi.Accept(t.Context(), w.plugin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.mu.Lock()
-	w.refuse = errors.New("no CSINode for you")
-	before := len(w.infos)
-	w.mu.Unlock()
+	w, dismiss := registeredTwice(t)
 	w.driver.SetMaxVolumes(5)
-	dismiss(t.Context())
-	w.Until("two reports have failed", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.infos) > before+1 })
-	w.mu.Lock()
-	w.refuse = nil
-	w.mu.Unlock()
+	w.refuseTwo(func() { dismiss(t.Context()) })
 	w.Until("the driver is reported", func() bool { return w.csi.Drivers()[0].MaxVolumes == 5 })
 	w.mu.Lock()
 	defer w.mu.Unlock()
