@@ -303,26 +303,26 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 
 // addEvents gives each pod its events, when no new one has come for a while: an agent may write them late.
 func (r *run) addEvents(ctx context.Context) error {
-	var list corev1.EventList
+	var all []corev1.Event
 	for last, since := "", time.Now(); time.Since(since) < eventsQuiet; {
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		list = corev1.EventList{}
-		if err := r.api.Core.Get().Namespace(namespace).Resource("events").Do(ctx).Into(&list); err != nil {
+		var err error
+		if all, err = r.events(ctx, ""); err != nil {
 			return err
 		}
 		var versions strings.Builder
-		for i := range list.Items {
-			versions.WriteString(list.Items[i].Name + " " + list.Items[i].ResourceVersion + "\n")
+		for i := range all {
+			versions.WriteString(all[i].Name + " " + all[i].ResourceVersion + "\n")
 		}
 		if now := versions.String(); now != last {
 			last, since = now, time.Now()
 		}
 	}
-	for _, e := range list.Items {
+	for _, e := range all {
 		if s := r.seen[e.InvolvedObject.Name]; s != nil {
 			s.Events = append(s.Events, e)
 		}
@@ -330,17 +330,17 @@ func (r *run) addEvents(ctx context.Context) error {
 	return nil
 }
 
-func (r *run) events(ctx context.Context, pod string) ([]corev1.Event, error) {
+// events returns the events that a field selector chooses, all if it is empty.
+func (r *run) events(ctx context.Context, selector string) ([]corev1.Event, error) {
 	var list corev1.EventList
-	err := r.api.Core.Get().Namespace(namespace).Resource("events").
-		Param("fieldSelector", "involvedObject.name="+pod).Do(ctx).Into(&list)
+	err := r.api.Core.Get().Namespace(namespace).Resource("events").Param("fieldSelector", selector).Do(ctx).Into(&list)
 	return list.Items, err
 }
 
 // awaitEvent polls, because events are not watched.
 func (r *run) awaitEvent(ctx context.Context, pod, reason string) bool {
 	for range int(podLimit / time.Second) {
-		all, err := r.events(ctx, pod)
+		all, err := r.events(ctx, "involvedObject.name="+pod)
 		if err != nil {
 			return false
 		}
