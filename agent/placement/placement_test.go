@@ -596,7 +596,7 @@ func TestEmptySharedPool(t *testing.T) {
 		}
 		w.admit(m, "big", "3")
 		w.run("big", "app")
-		check("nobody in the pool")
+		check("nothing runs in the pool")
 		w.took()
 		for _, name := range []string{"app", "helper"} {
 			m.Created("burst", name)

@@ -136,7 +136,7 @@ func (ru *rules) freed(w *world, p *Plan) {
 	if p.Done && !p.Released {
 		ru.breaks("done and not released")
 	}
-	if p.Done && len(p.Steps) > 0 { // the worker ends: nobody would learn what they have done
+	if p.Done && len(p.Steps) > 0 { // the worker ends, and their results are lost
 		ru.breaks("done with steps to take: %+v", p.Steps)
 	}
 	if !p.Released {

@@ -88,7 +88,8 @@ func cluster() testbed.Options {
 		ControllerArgs: []string{"--terminated-pod-gc-threshold=100"}}
 }
 
-// parse reads flags whose defaults come from the environment, so that `make conformance FOCUS=…` needs no list of them.
+// parse reads flags whose defaults come from the environment, so that `make conformance FOCUS=…` needs no list of
+// them.
 func parse() options {
 	o := options{testbed: cluster()}
 	agent := flag.String("agent", env("AGENT", string(testbed.Nodelet)), "`kind` of agent: nodelet or kubelet")

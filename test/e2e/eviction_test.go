@@ -83,7 +83,8 @@ spec:
 	const message = "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: "
 	if st := hog.Status; st.Reason != "Evicted" || !strings.HasPrefix(st.Message, message) ||
 		condition(hog, corev1.DisruptionTarget) != corev1.ConditionTrue {
-		t.Errorf("eviction: got %s\nwant reason Evicted, message %q…, and condition DisruptionTarget", describe(hog), message)
+		t.Errorf("eviction: got %s\nwant reason Evicted, message %q…, and condition DisruptionTarget",
+			describe(hog), message)
 	}
 	waitEvent(t, "hog", "Evicted", "The node was low on resource: ephemeral-storage.")
 	waitNodeEvent(t, "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
