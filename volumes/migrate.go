@@ -3,12 +3,12 @@ package volumes
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	translate "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
 
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
@@ -62,11 +62,14 @@ func asksReadOnly(v *corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 }
 
-// writesElsewhere reports whether a volume of the pod asks to write to the claim of this one: all volumes of a pod with
-// one claim share a mount.
+// writesElsewhere reports whether a volume that the pod uses asks to write to the claim of this one: all volumes of a
+// pod with one claim share a mount.
 func (m *mounting) writesElsewhere() bool {
 	name := storage.ClaimName(m.Pod, m.Volume)
-	return slices.ContainsFunc(m.Pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return storage.ClaimName(m.Pod, &v) == name && !asksReadOnly(&v)
-	})
+	for v := range podutil.UsedVolumes(&m.Pod.Spec) {
+		if storage.ClaimName(m.Pod, v) == name && !asksReadOnly(v) {
+			return true
+		}
+	}
+	return false
 }

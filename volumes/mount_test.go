@@ -128,7 +128,8 @@ func TestReadOnlySource(t *testing.T) {
 }
 
 // TestClaimOfTwoVolumes checks a claim that two volumes of a pod name. They share one mount, which can be written to if
-// one of them asks for that, whichever is mounted first. The other one is read-only in the containers.
+// one of them asks for that, whichever is mounted first. The other one is read-only in the containers. A volume that no
+// container uses is not mounted, and asks for nothing.
 func TestClaimOfTwoVolumes(t *testing.T) {
 	tools, options := t.TempDir(), filepath.Join(t.TempDir(), "options")
 	script := "#!/bin/sh\necho \"$@\" >>" + options + "\n" // it mounts nothing
@@ -141,7 +142,9 @@ func TestClaimOfTwoVolumes(t *testing.T) {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}}
 	}
 	own := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
-	other := named("other", "another", false)
+	other, unused := named("other", "another", false), named("unused", "c", false)
+	mounts := []corev1.VolumeMount{{Name: "a"}, {Name: "b"}, {Name: "data"}, {Name: "other"}}
+	uses := []corev1.Container{{VolumeMounts: mounts}}
 	for name, c := range map[string]struct {
 		volumes []corev1.Volume
 		writes  bool
@@ -150,6 +153,7 @@ func TestClaimOfTwoVolumes(t *testing.T) {
 		"read-only last":    {[]corev1.Volume{named("a", "c", false), named("b", "c", true), other}, true},
 		"both read-only":    {[]corev1.Volume{named("a", "c", true), other, named("b", "c", true)}, false},
 		"both writable":     {[]corev1.Volume{named("a", "c", false), named("b", "c", false)}, true},
+		"unused writable":   {[]corev1.Volume{unused, named("a", "c", true)}, false},
 		"claim of a volume": {[]corev1.Volume{named("a", "pod-data", true), own}, true},
 	} {
 		for kind, pv := range onceOfEachKind() {
@@ -157,11 +161,11 @@ func TestClaimOfTwoVolumes(t *testing.T) {
 			manager, node, _ := lunManager(t, cluster)
 			for i := range c.volumes {
 				v := &c.volumes[i]
-				if v.Name == other.Name {
+				if v.Name == other.Name || v.Name == unused.Name {
 					continue
 				}
 				r := lunRequest(v)
-				r.Pod.Spec.Volumes = c.volumes
+				r.Pod.Spec.Volumes, r.Pod.Spec.Containers = c.volumes, uses
 				asks := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 				if m, err := manager.Mount(t.Context(), r, chapSecrets{}); err != nil || m.ReadOnly != asks {
 					t.Errorf("%s, %s: volume %s: got %+v, %v, want read-only %t", name, kind, v.Name, m, err, asks)
