@@ -19,8 +19,8 @@ const lookAgain = time.Hour
 // renewAt returns when to renew a certificate: after 70 to 90 % of its validity, so that nodes that joined together do
 // not renew together.
 func renewAt(c *x509.Certificate) time.Time {
-	validity := c.NotAfter.Sub(c.NotBefore)
-	return c.NotBefore.Add(validity*7/10 + time.Duration(rand.Float64()*0.2*float64(validity)))
+	validity := float64(c.NotAfter.Sub(c.NotBefore)) // a multiple of decades overflows integers
+	return c.NotBefore.Add(time.Duration((0.7 + 0.2*rand.Float64()) * validity))
 }
 
 // untilRenewal returns how long to wait before the next check whether the time is at.
