@@ -29,6 +29,8 @@ const (
 	qps, burst = 100, 10
 	// maxStreams bounds the calls that one client has open.
 	maxStreams = 100
+	// maxChanged bounds the pods that a watch has to look at. No node has as many at a time.
+	maxChanged = 10_000
 )
 
 // socketPath returns where the socket is below the agent's root directory.
@@ -85,7 +87,9 @@ func (s *Server) Changed(pod types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watches {
-		w.changed[pod] = struct{}{}
+		if len(w.changed) < maxChanged {
+			w.changed[pod] = struct{}{}
+		}
 		w.wake.Set()
 	}
 }
@@ -178,11 +182,16 @@ func (s *Server) begin() (w *watch, end func()) {
 	}
 }
 
-// take returns the pods that have changed since the last call.
-func (s *Server) take(w *watch) map[types.UID]struct{} {
+// take returns the pods that have changed since the last call. It is an error if there may be more: the client has not
+// read for too long.
+func (s *Server) take(w *watch) (map[types.UID]struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed := w.changed
+	if len(changed) == maxChanged {
+		return nil, status.Errorf(codes.ResourceExhausted, "the client did not read while %d pods changed: watch again",
+			maxChanged)
+	}
 	w.changed = map[types.UID]struct{}{}
-	return changed
+	return changed, nil
 }

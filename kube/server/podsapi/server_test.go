@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -217,6 +218,43 @@ func TestWatchEnds(t *testing.T) {
 	}
 	if left := len(n.server.watches); left != 0 {
 		t.Errorf("got %d watches, want none", left)
+	}
+}
+
+// blocked is the server's side of a watch whose client reads nothing until free is closed.
+type blocked struct {
+	discarding
+	sending, free chan struct{}
+}
+
+func (b blocked) Send(*api.WatchPodsEvent) error {
+	select {
+	case b.sending <- struct{}{}:
+	case <-b.free:
+	}
+	<-b.free
+	return nil
+}
+
+// TestWatchOfSilentClient checks that not all pods that a node ever has are kept for a client that does not read, and
+// that its watch ends once it reads again.
+func TestWatchOfSilentClient(t *testing.T) {
+	n := newNode(t)
+	client := blocked{discarding{ctx: t.Context()}, make(chan struct{}), make(chan struct{})}
+	ended := make(chan error)
+	go func() { ended <- n.server.WatchPods(nil, client) }()
+	<-client.sending
+	for i := range 2 * maxChanged {
+		n.server.Changed(types.UID(strconv.Itoa(i)))
+	}
+	for w := range n.server.watches {
+		if got := len(w.changed); got > maxChanged {
+			t.Fatalf("got %d pods that have changed, want at most %d", got, maxChanged)
+		}
+	}
+	close(client.free)
+	if err := <-ended; status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %v, want ResourceExhausted", err)
 	}
 }
 

@@ -23,7 +23,7 @@ type stream struct {
 }
 
 // WatchPods sends all pods, a mark that these were all, and then each change. A slow client gets the newest state of a
-// pod, not each state between.
+// pod, not each state between. The watch of one that reads nothing ends.
 func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServer[api.WatchPodsEvent]) error {
 	if err := s.allow(); err != nil {
 		return err
@@ -50,8 +50,12 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServe
 			return ctx.Err()
 		case <-w.wake:
 		}
-		changed := s.take(w)
-		if pods, err = s.pods(ctx); err != nil {
+		changed, err := s.take(w)
+		if err != nil {
+			return err
+		}
+		pods, err := s.pods(ctx)
+		if err != nil {
 			return err
 		}
 		if err := out.sync(pods, changed); err != nil {
