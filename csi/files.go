@@ -183,6 +183,27 @@ func (f files) names(dir string) ([]string, error) {
 // itself after it was opened, the open one does not show their mounts.
 func (f files) mounted(path string) bool { return mounts.At(f.abs(path)) }
 
+// hold keeps the device of a block volume from being replaced by another one as long as the pod has the volume.
+func (f files) hold(rec *record, id string) error {
+	if !rec.Block {
+		return nil
+	}
+	u := rec.Uses[id]
+	held := layoutOf(rec.Driver).held(u)
+	if err := f.mkdir(filepath.Dir(held)); err != nil {
+		return err
+	}
+	return mounts.Hold(f.abs(u.Target), f.abs(held))
+}
+
+// release undoes hold. A kubelet holds devices, too.
+func (f files) release(rec *record, u *use) error {
+	if !rec.Block {
+		return nil
+	}
+	return mounts.Release(f.abs(layoutOf(rec.Driver).held(u)))
+}
+
 // works reports whether something is mounted on a path of a volume whose daemon or server has not gone.
 func (f files) works(ctx context.Context, r *record, path string) bool {
 	return f.mounted(path) && (r.Block || !f.probe.Broken(ctx, f.abs(path)))

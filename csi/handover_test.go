@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/test/csi/fake"
-	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // newBlockWorld makes a world with a block volume, which is a loop device of 1 MiB.
@@ -36,23 +37,36 @@ func (w *world) blockVolume(name string) *csi.Volume {
 	return v
 }
 
-// TestBlockVolumeOfKubelet checks that the second mount of a block volume and the loop device by which a kubelet holds
-// it go with the pod: else the driver could not detach the device. While another process looks at the loop device, it
+// holds reports whether a file of sysfs says that a loop device holds a file.
+func holds(backing, held string) bool {
+	text, err := os.ReadFile(backing)
+	return err == nil && strings.HasPrefix(string(text), held)
+}
+
+// release releases the device that is held at a path. A process that another test forks has it open for a moment.
+func (w *world) release(held string) {
+	w.T.Helper()
+	w.Until("the device is released", func() bool { return mounts.Release(held) == nil })
+}
+
+// TestBlockVolumeIsHeld checks that a loop device holds the device of a block volume open for a pod, as a kubelet's
+// does, and goes with the pod: else the driver could not detach the device. While another process looks at it, it
 // stays attached; the end is repeated then, as the agent does it.
-func TestBlockVolumeOfKubelet(t *testing.T) {
+func TestBlockVolumeIsHeld(t *testing.T) {
 	t.Parallel()
 	w, v := newBlockWorld(t)
 	p := w.publish("pod-1", v)
 	held := w.devices("pv-a/dev/pod-1")
-	if err := os.MkdirAll(filepath.Dir(held), 0o750); err != nil {
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, held, "")
-	if err := unix.Mount(p.Path, held, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
+	i := slices.IndexFunc(loops, func(backing string) bool { return holds(backing, held) })
+	if !mounts.SameDevice(p.Path, held) || i < 0 {
+		t.Fatalf("%s is not the device %s, or no loop device holds it", held, p.Path)
 	}
-	loop := ownmounts.Loop(t, held)
-	backing := filepath.Join("/sys/block", filepath.Base(loop), "loop/backing_file")
+	backing := loops[i]
+	loop := filepath.Join("/dev", filepath.Base(filepath.Dir(filepath.Dir(backing))))
 	look, err := os.Open(loop)
 	if err != nil {
 		t.Fatal(err)
@@ -61,14 +75,8 @@ func TestBlockVolumeOfKubelet(t *testing.T) {
 		t.Errorf("while the loop device is open: got %v, want that it is busy", err)
 	}
 	look.Close()
-	w.Until("the volume is unpublished", func() bool {
-		err := w.csi.Unpublish(t.Context(), "pod-1", v.Name)
-		if err != nil && !errors.Is(err, unix.EBUSY) { // losetup of another test may look at it, too
-			t.Fatal(err)
-		}
-		return err == nil
-	})
-	if text, err := os.ReadFile(backing); err == nil && strings.HasPrefix(string(text), held) {
+	w.unpublish("pod-1", v)
+	if holds(backing, held) {
 		t.Fatalf("got %s attached, want it detached", backing)
 	}
 	w.nothingLeft()
@@ -118,14 +126,15 @@ func TestFilesLeftByBlockVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mounts := []string{w.devices("staging/pv-a/directory"), w.devices("pv-a/dev")}
-	for _, mount := range mounts {
+	w.release(w.devices("pv-a/dev/pod-1")) // else the mount on its directory would hide it
+	mounted := []string{w.devices("staging/pv-a/directory"), w.devices("pv-a/dev")}
+	for _, mount := range mounted {
 		if err := unix.Mount(filepath.Dir(precious), mount, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.unpublish("pod-1", v)
-	for _, mount := range mounts {
+	for _, mount := range mounted {
 		before := w.calls("NodeUnstageVolume")
 		w.Until("the volume is unstaged twice more", func() bool { return w.calls("NodeUnstageVolume") > before+1 })
 		if got := read(t, precious); got != "data" || !w.inUse(v) {

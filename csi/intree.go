@@ -8,9 +8,9 @@ import (
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/poddir"
 )
 
@@ -206,24 +206,9 @@ func (r *recovery) addDevices(rec *record) {
 			continue
 		}
 		for _, name := range r.list(links) {
-			if sameDevice(r.files.abs(target), r.files.abs(filepath.Join(links, name))) {
+			if mounts.SameDevice(r.files.abs(target), r.files.abs(filepath.Join(links, name))) {
 				rec.addMounted(types.UID(pod), name, target)
 			}
 		}
 	}
-}
-
-// sameDevice reports whether two paths lead to the same block device.
-func sameDevice(a, b string) bool {
-	one, two := deviceNumber(a), deviceNumber(b)
-	return one != 0 && one == two
-}
-
-// deviceNumber returns the number of a block device, links followed; 0 for anything else.
-func deviceNumber(path string) uint64 {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return 0
-	}
-	return st.Rdev
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/csi"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 const kindName = "kubernetes.io/fake"
@@ -89,7 +90,9 @@ func kindWorld(t *testing.T) (*world, *kindNode) {
 	if err := os.MkdirAll(filepath.Join(k.dir, "data"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mknod(filepath.Join(k.dir, "device"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 1234))); err != nil {
+	image := filepath.Join(t.TempDir(), "image")
+	write(t, image, strings.Repeat("data", 256))
+	if err := os.Symlink(ownmounts.Loop(t, image), filepath.Join(k.dir, "device")); err != nil {
 		t.Fatal(err)
 	}
 	w.Kill()

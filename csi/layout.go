@@ -21,7 +21,7 @@ type layout interface {
 	// beforeStage and beforePublish create what a driver finds when it is called, and the kubelet's files.
 	beforeStage(f files, rec *record, v *Volume, node string) error
 	beforePublish(f files, rec *record, u *use, v *Volume, node string) error
-	// held is where a kubelet holds the device of a block volume for a pod.
+	// held is where the device of a block volume is held open for a pod.
 	held(u *use) string
 	// aroundStaging and aroundTarget return what to remove after the driver has taken the volume down, in this order.
 	aroundStaging(rec *record) []string

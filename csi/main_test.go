@@ -3,6 +3,7 @@ package csi_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -82,6 +83,7 @@ func newWorld(t *testing.T, config func(*fake.Config)) *world {
 		w.stopDriver()
 		w.unmountAll()
 	})
+	ownmounts.DetachBelow(t, w.root)
 	w.startDriver()
 	w.begin()
 	return w
@@ -245,11 +247,16 @@ func (w *world) publish(pod types.UID, v *csi.Volume) csi.Published {
 	return p
 }
 
+// unpublish repeats what fails while a process that another test forks has the device of a block volume open.
 func (w *world) unpublish(pod types.UID, v *csi.Volume) {
 	w.T.Helper()
-	if err := w.csi.Unpublish(w.T.Context(), pod, v.Name); err != nil {
-		w.T.Fatal(err)
-	}
+	w.Until("the volume is unpublished", func() bool {
+		err := w.csi.Unpublish(w.T.Context(), pod, v.Name)
+		if err != nil && !errors.Is(err, unix.EBUSY) {
+			w.T.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // calls are the driver's calls of this method.

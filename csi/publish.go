@@ -70,6 +70,9 @@ func (c *CSI) keep(ctx context.Context, pod types.UID, v *Volume) (Published, er
 		Expands:  c.drivers.mayExpand(v.Driver),
 		Labelled: c.records.get(v.key()).SELinux != "",
 	}
+	if err := c.files.hold(c.records.get(v.key()), useID(pod, v.Name)); err != nil {
+		return Published{}, err
+	}
 	return p, c.Use(ctx, pod, v)
 }
 
@@ -175,6 +178,9 @@ func (c *CSI) staged(ctx context.Context, k key) bool {
 func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, again bool) error {
 	k, id := v.key(), useID(pod, v.Name)
 	if err := c.publishCall(ctx, d, k, id, v, again); err != nil {
+		return err
+	}
+	if err := c.files.hold(c.records.get(k), id); err != nil {
 		return err
 	}
 	if v.Prepare != nil && !v.Block && !d.can(csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {

@@ -10,8 +10,6 @@ import (
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodelet/nodelet/host/mounts"
 )
 
 // Unpublish unpublishes a volume for a pod, by a name that Used returned, and ends the use. After the last use the
@@ -58,10 +56,8 @@ func (c *CSI) unpublish(ctx context.Context, k key, pod types.UID, name string) 
 	id := useID(pod, name)
 	rec := c.records.get(k)
 	u := rec.Uses[id]
-	if rec.Block {
-		if err := mounts.Release(c.files.abs(layoutOf(k.driver).held(u))); err != nil {
-			return err
-		}
+	if err := c.files.release(rec, u); err != nil {
+		return err
 	}
 	if u.Publish != none {
 		if err := c.unpublishCall(ctx, k, pod, u); err != nil {

@@ -107,6 +107,9 @@ func (c *CSI) leaveAttachment(ctx context.Context, lock *callLock, pod types.UID
 			return fmt.Errorf("volume %q was detached from this node and attached again: "+
 				"waiting for pod %s, which has used it before", v.Name, u.Pod)
 		}
+		if err := c.files.release(rec, u); err != nil {
+			return err
+		}
 	}
 	if err := c.takeDown(ctx, lock, rec); err != nil {
 		return fmt.Errorf("unstage what was staged before volume %q was attached again: %w", v.Name, err)

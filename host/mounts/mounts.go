@@ -1,6 +1,8 @@
-// Package mounts reports where something is mounted, and removes mounts on top of each other and those of devices.
+// Package mounts reports where something is mounted, removes mounts on top of each other, and holds the devices of
+// block volumes.
 //
-// It owns nothing and mounts nothing in a directory. The packages that mount volumes call it. Linux 5.8 is needed.
+// It never mounts a file system. The packages that mount volumes call it. A crash leaves the mount of a device behind,
+// or the loop device that holds it: Release removes both. Linux 5.8 is needed.
 package mounts
 
 import (

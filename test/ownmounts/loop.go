@@ -51,6 +51,28 @@ func AttachLoop(image string) (device string, err error) {
 	return "", err
 }
 
+// DetachBelow detaches the loop devices behind which a file below a directory is, at the end of the test: the code
+// under test leaves some behind if the test fails.
+func DetachBelow(t testing.TB, dir string) {
+	t.Helper()
+	t.Cleanup(func() {
+		files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+		if err != nil {
+			t.Error(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil || !strings.HasPrefix(string(text), dir+"/") {
+				continue
+			}
+			device := filepath.Join("/dev", filepath.Base(filepath.Dir(filepath.Dir(file))))
+			if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
+				t.Errorf("losetup: %v: %s", err, out)
+			}
+		}
+	})
+}
+
 // nextNode makes the node of the next free loop device, if it has none: /dev of a container has only the nodes that the
 // machine had when the container was started.
 func nextNode() error {

@@ -48,8 +48,8 @@ func Metrics(differences string) string {
 	b.WriteString("\nSome labels of the kubelet's families have fewer values in nodelet:\n\n" +
 		"- `kubelet_pod_worker_duration_seconds` has no `operation_type` update: a changed pod counts as sync.\n" +
 		"- `storage_operation_duration_seconds` has no `operation_name` unmount_device or unmap_device: " +
-		"`csi_operations_seconds` has the calls of NodeUnstageVolume. It has no unmap_volume for local devices, " +
-		"for which nothing is mounted: the end of a reservation for ReadWriteOncePod counts as volume_unmount.\n" +
+		"`csi_operations_seconds` has the calls of NodeUnstageVolume. It has no unmap_volume for local devices: " +
+		"they count as volume_unmount.\n" +
 		"- `container_fs_inodes_free`, `container_fs_inodes_total`, `container_fs_limit_bytes` and " +
 		"`container_fs_usage_bytes` have no containers, only `id=\"/\"`. With CRI-O the kubelet measures the writable " +
 		"layer and the log of each container for them: `/stats/summary` has both (`rootfs`, `logs`).\n")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 const (
@@ -164,17 +167,22 @@ func (n names) reportOthers(s state, progress io.Writer) {
 	}
 }
 
-// unmount detaches all mounts below the testbed's directories, the newest first.
+// unmount detaches all mounts below the testbed's directories, the newest first, and the loop devices that hold the
+// devices of block volumes.
 func (n names) unmount() error {
-	mounts, err := n.mounts()
+	all, err := n.mounts()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for i := len(mounts) - 1; i >= 0; i-- {
-		err := unix.Unmount(mounts[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	for _, path := range slices.Backward(all) {
+		if mounts.SameDevice(path, path) {
+			errs = append(errs, mounts.Release(path))
+			continue
+		}
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if err != nil && err != unix.EINVAL && err != unix.ENOENT { // removed with another mount
-			errs = append(errs, fmt.Errorf("unmount %s: %w", mounts[i], err))
+			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
 		}
 	}
 	return errors.Join(errs...)

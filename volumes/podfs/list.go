@@ -12,8 +12,8 @@ import (
 )
 
 // List returns the volumes of a pod that are on disk, including those of plugins that other packages own. Image volumes
-// leave nothing there, hostPath volumes nothing but the bind mounts of their subPaths, and local block volumes nothing
-// but a mark if only one pod may use them.
+// leave nothing there, hostPath volumes nothing but the bind mounts of their subPaths, and local block volumes a link,
+// or a mark that reserves them.
 func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 	var found []OnDisk
 	err := d.inPod(uid, func(pod *os.File) error {
@@ -27,17 +27,19 @@ func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 		if err != nil {
 			return err
 		}
-		err = inDir(pod, poddir.Of(poddir.Plugins, pluginname.Local, ""), func(marks *os.File) error {
-			names, err := marks.Readdirnames(-1)
-			for _, name := range names {
-				if on := (OnDisk{pluginname.Local, name}); !slices.Contains(found, on) {
-					found = append(found, on)
+		for _, path := range []string{poddir.Of(poddir.Plugins, pluginname.Local, ""), deviceLinks} {
+			err = inDir(pod, path, func(entries *os.File) error {
+				names, err := entries.Readdirnames(-1)
+				for _, name := range names {
+					if on := (OnDisk{pluginname.Local, name}); !slices.Contains(found, on) {
+						found = append(found, on)
+					}
 				}
+				return err
+			})
+			if err != nil {
+				return err
 			}
-			return err
-		})
-		if err != nil {
-			return err
 		}
 		return inDir(pod, poddir.Subpaths, func(subpaths *os.File) error {
 			names, err := subpaths.Readdirnames(-1)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
-	"github.com/nodelet/nodelet/kube/poddir"
 	"github.com/nodelet/nodelet/volumes/block"
 )
 
@@ -24,8 +23,8 @@ import (
 // change their modes: the group is not set again as long as the volume is mounted.
 const groupMark = "fsgroup-pending"
 
-// reservedMark is the mark of a local volume that only one pod may use, in the directory of this pod. A block volume
-// has nothing else there.
+// reservedMark is the mark of a local volume that only one pod may use, in the directory of this pod. It has the mark
+// before anything else of the volume.
 const reservedMark = "reserved"
 
 // reserve keeps a local volume for one pod, until it is unmounted, unless another pod has it. A pod that has it already
@@ -239,26 +238,6 @@ func (v *FS) leaveDevice(pod types.UID, on OnDisk) error {
 		return err
 	}
 	return rmdir(dir, on.Name)
-}
-
-// leaveBlockDevices removes what a kubelet has created for the pod's block volumes. This agent creates nothing there.
-func (d *PodDirs) leaveBlockDevices(uid types.UID, pod *os.File) error {
-	of := filepath.Join(filepath.Dir(d.podsDir), "plugins", pluginname.Directory(pluginname.Local), "volumeDevices")
-	return inDir(pod, poddir.Of(poddir.Devices, pluginname.Local, ""), func(links *os.File) error {
-		names, err := links.Readdirnames(-1)
-		for _, name := range names {
-			all := filepath.Join(of, name)
-			own := filepath.Join(all, string(uid))
-			if err := mounts.Release(own); err != nil {
-				return err
-			}
-			if err := os.Remove(own); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return err
-			}
-			_ = os.Remove(all) // unless other pods use the volume
-		}
-		return err
-	})
 }
 
 // elsewhere returns a mount of the volume for another pod, or nil. A mount that is not the volume's is passed over: a

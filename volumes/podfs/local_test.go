@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/test/ownmounts"
 )
@@ -476,12 +477,11 @@ func TestBlockDeviceOfKubelet(t *testing.T) {
 	}
 	bindMount(t, device, held)
 	loop := ownmounts.Loop(t, held)
-	err := v.RemovePodDir(t.Context(), "one")
-	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil { // a process that another test forks has it open
-		time.Sleep(10 * time.Millisecond)
-		err = v.RemovePodDir(t.Context(), "one")
+	if all, err := v.List("one"); err != nil || !slices.Equal(all, []OnDisk{{pluginname.Local, "pv"}}) {
+		t.Errorf("got volumes %v, %v, want the one", all, err)
 	}
-	if err != nil {
+	unmountLocal(t, v, "one")
+	if err := v.RemovePodDir(t.Context(), "one"); err != nil {
 		t.Error(err)
 	}
 	backing := filepath.Join("/sys/block", filepath.Base(loop), "loop/backing_file")
@@ -490,5 +490,36 @@ func TestBlockDeviceOfKubelet(t *testing.T) {
 	}
 	if _, err := os.Lstat(all); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v for the directory of the volume, want it removed", err)
+	}
+}
+
+// TestBlockDeviceIsKept checks that a pod keeps the device that it has when a link leads to another one later, and that
+// nothing is left of it on the node when it has ended.
+func TestBlockDeviceIsKept(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	first, second := loopDevice(t), loopDevice(t)
+	link := filepath.Join(t.TempDir(), "disk")
+	p := persistent(testPod(), localOf(link, nil))
+	p.Block = true
+	for _, device := range []string{first, second} {
+		if err := errors.Join(os.RemoveAll(link), os.Symlink(device, link)); err != nil {
+			t.Fatal(err)
+		}
+		m, err := v.MountPersistent(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !mounts.SameDevice(m.Device, first) {
+			t.Errorf("%s is not %s, the first device", m.Device, first)
+		}
+	}
+	unmountLocal(t, v, p.Pod.UID)
+	dir := filepath.Join(filepath.Dir(v.podsDir), "plugins/kubernetes.io~local-volume/volumeDevices")
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("got %v, %v in %s, want nothing", left, err, dir)
+	}
+	if all, err := v.List(p.Pod.UID); err != nil || len(all) > 0 {
+		t.Errorf("got volumes %v, %v, want none", all, err)
 	}
 }

@@ -38,6 +38,7 @@ func newVolumes(t testing.TB) *FS {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unmountBelow(t, dir) })
+	ownmounts.DetachBelow(t, dir)
 	v.started = testNow
 	return v
 }

@@ -54,7 +54,7 @@ func (v *FS) mountPersistent(ctx context.Context, p Persistent) (Mounted, error)
 	}
 	switch s := p.PV.Spec.PersistentVolumeSource; {
 	case s.Local != nil && p.Block:
-		return v.localDevice(ctx, s.Local.Path)
+		return v.mountDevice(ctx, p.Pod.UID, p.PV.Name, s.Local.Path)
 	case s.Local != nil:
 		return v.mountLocal(ctx, p, s.Local)
 	case p.Block:
@@ -90,15 +90,6 @@ func MountOptions(pv *corev1.PersistentVolume) []string {
 		return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
 	}
 	return pv.Spec.MountOptions
-}
-
-// localDevice finds the device of a local block volume.
-func (v *FS) localDevice(ctx context.Context, path string) (Mounted, error) {
-	isDevice, err := v.isDevice(ctx, path)
-	if err == nil && !isDevice {
-		err = fmt.Errorf("%s is not a block device", path)
-	}
-	return Mounted{Device: path}, err
 }
 
 // makePoint makes a volume's directory, and calls mount if nothing is mounted on it: once, also if several containers

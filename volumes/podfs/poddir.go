@@ -139,9 +139,6 @@ func (d *PodDirs) removePodDir(ctx context.Context, uid types.UID) error {
 		if err := unmountSubpaths(ctx, pod, ""); err != nil {
 			return err
 		}
-		if err := d.leaveBlockDevices(uid, pod); err != nil {
-			return err
-		}
 		pods, err := os.Open(d.podsDir)
 		if err != nil {
 			return err

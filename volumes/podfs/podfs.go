@@ -37,6 +37,7 @@ type FS struct {
 	writers chan struct{}
 	onDisk  diskUse
 	made    subpathDirs
+	devices localDevices
 	// filling are locks of pods whose volumes in memory are filled, by UID, and mounting those of mount points, by path.
 	filling, mounting keylock.Keyed
 	// reserving is held while a pod reserves a local volume.
@@ -65,6 +66,7 @@ func New(cfg Config) (*FS, error) {
 		noswap:  tmpfsNoswap(),
 		memory:  debug.SetMemoryLimit(-1) / memoryShare, // a negative value only reads
 		writers: make(chan struct{}, writersPerCPU*runtime.NumCPU()),
+		devices: newLocalDevices(cfg.Root),
 
 		serverTimeout: time.Minute, // as the kubelet
 		stat:          os.Stat,

@@ -1,0 +1,114 @@
+package mounts
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodelet/nodelet/test/ownmounts"
+)
+
+// testDevice returns a loop device with a file of its own behind it, and whether that is still so: the kernel gives the
+// device away as soon as it is detached and nobody has it open.
+func testDevice(t *testing.T) (device string, there func() bool) {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "image")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	device = ownmounts.Loop(t, image)
+	return device, func() bool {
+		loops, err := loopsOf(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(loops) > 0
+	}
+}
+
+// release calls Release. A process that another test forks has the loop device open until it runs its program.
+func release(t *testing.T, path string) {
+	t.Helper()
+	err := Release(path)
+	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil {
+		err = Release(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHold checks that the kernel does not give the number of a device that is held to another one when the device goes
+// away, also if its file in /dev is deleted, and that Release leaves nothing behind.
+func TestHold(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loop devices and mounts")
+	}
+	device, there := testDevice(t)
+	dir := t.TempDir()
+	node, path := filepath.Join(dir, "node"), filepath.Join(dir, "held")
+	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(number(device))); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Hold(node, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if loops, err := loopsOf(path); err != nil || len(loops) != 1 {
+		t.Errorf("got loop devices %q, %v, want one", loops, err)
+	}
+	if !SameDevice(device, path) {
+		t.Errorf("%s is not device %s", path, device)
+	}
+	if err := errors.Join(detachLoop(device), os.Remove(node)); err != nil {
+		t.Fatal(err)
+	}
+	if !there() {
+		t.Error("the kernel has given the device away although it is held")
+	}
+	release(t, path)
+	if there() || At(path) {
+		t.Errorf("after Release: device is there: %v, mounted: %v, want neither", there(), At(path))
+	}
+	release(t, path)
+}
+
+// TestHoldAnother checks that a device takes the place of another one.
+func TestHoldAnother(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loop devices and mounts")
+	}
+	path := filepath.Join(t.TempDir(), "held")
+	for range 2 {
+		device, _ := testDevice(t)
+		if err := Hold(device, path); err != nil {
+			t.Fatal(err)
+		}
+		if !SameDevice(device, path) {
+			t.Errorf("%s is not device %s", path, device)
+		}
+		if loops, err := loopsOf(path); err != nil || len(loops) != 1 {
+			t.Errorf("got loop devices %q, %v, want one", loops, err)
+		}
+	}
+	release(t, path)
+}
+
+// TestHoldNoDevice checks that nothing is done for what is no block device, and that a missing one is an error.
+func TestHoldNoDevice(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "held")
+	if err := Hold(dir, path); err != nil {
+		t.Error(err)
+	}
+	if err := Hold(filepath.Join(dir, "missing"), path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing device: got %v, want an error", err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v for the file, want none", err)
+	}
+}
