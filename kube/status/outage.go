@@ -52,7 +52,7 @@ func suggestedDelay(err error) time.Duration {
 // retryLater queues the entry for another attempt after its own back-off.
 func (p *Publisher) retryLater(e *entry, j job, err error) {
 	e.queued, e.since = min(e.queued, normal), j.since
-	e.slow = isSlow(err) || e.slow && isOutage(err) // an outage does not make its webhooks faster
+	e.fails = e.fails || isSlow(err) || !isOutage(err)
 	if j.gone {
 		e.queued = urgent
 	}

@@ -99,7 +99,7 @@ type entry struct {
 	said    string // the problems of the newest Set, as they were logged
 
 	queued    priority
-	slow      bool // its last request took too long
+	fails     bool // a request failed or took too long since the last success, and no outage was the cause
 	retry     time.Duration
 	notBefore time.Time
 	held      bool // notBefore comes from Config.Hold, not from an error
@@ -110,7 +110,7 @@ type entry struct {
 func (p *Publisher) levelOf(e *entry, err error) slog.Level {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if isOutage(err) && p.failures > 0 || e.slow && isSlow(err) {
+	if isOutage(err) && p.failures > 0 || e.fails && isSlow(err) {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn

@@ -46,10 +46,10 @@ func (p *Publisher) append(e *entry) {
 	p.queues[l] = append(p.queues[l], e)
 }
 
-// place returns the priority with which e is sent, none if it is not queued: if its last request was too slow, all
-// others go first, however often it is set again.
+// place returns the priority with which e is sent, none if it is not queued. All others go before one that fails,
+// however often it is set again: each of its requests may take long.
 func (e *entry) place() priority {
-	if e.slow {
+	if e.fails {
 		return max(e.queued, last)
 	}
 	return e.queued
@@ -131,7 +131,7 @@ func (p *Publisher) release(now time.Time) time.Duration {
 }
 
 // pop returns the next entry to send, nil if there is none. The place of an entry that has become urgent is left in
-// the other queue, and skipped here. Half of Parallel is kept from those that were too slow.
+// the other queue, and skipped here. Half of Parallel is kept from those that fail.
 func (p *Publisher) pop() *entry {
 	for l := range p.queues {
 		if priority(l) == last && 2*p.inFlight >= p.cfg.Parallel {

@@ -131,7 +131,7 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
 		p.retryLater(e, j, err)
 		return
 	}
-	e.retry, e.slow = 0, false
+	e.retry, e.fails = 0, false
 	switch {
 	case e.gen == j.gen:
 		e.want = nil

@@ -373,16 +373,19 @@ func TestBackoffStartsOver(t *testing.T) {
 func TestServerErrorsOfOneNamespace(t *testing.T) {
 	for name, c := range map[string]struct {
 		pods    int
+		takes   time.Duration
 		failure error
 	}{
-		"internal error": {40, apierrors.NewInternalError(errors.New("failed calling webhook"))},
-		"timeout":        {3, context.DeadlineExceeded},
+		"internal error":      {40, 0, apierrors.NewInternalError(errors.New("failed calling webhook"))},
+		"late internal error": {40, 10 * time.Second, apierrors.NewInternalError(errors.New("failed calling webhook"))},
+		"timeout":             {3, 0, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, 8)
 				b.api.before = func(_, path string) error {
 					if strings.Contains(path, "/pods/bad") {
+						time.Sleep(c.takes)
 						return c.failure
 					}
 					return nil
