@@ -139,6 +139,9 @@ func (t *Tree) RemovePod(pod *metav1.ObjectMeta) error {
 	if err != nil {
 		return err
 	}
+	if len(found) == 0 && pod.Name != "" { // others may have removed the directory, and left the links
+		return t.removeLinks(filepath.Join(t.pods, poddir.Logs(pod.Namespace, pod.Name, pod.UID)))
+	}
 	for _, name := range found {
 		if err := t.removeLinks(filepath.Join(t.pods, name)); err != nil {
 			return err

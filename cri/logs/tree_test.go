@@ -155,6 +155,21 @@ func TestTreeIsMadeAgain(t *testing.T) {
 	}
 }
 
+// TestLinksWithoutLogs checks that the links of a pod go with it after an administrator has removed its directory.
+func TestLinksWithoutLogs(t *testing.T) {
+	w := newTree(t)
+	if err := w.Link(filepath.Join(w.pods, "ns_web_uid-2/app/0.log"), "web_ns_app-2.log"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(w.pods); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.RemovePod(&metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "uid"}); err != nil {
+		t.Fatal(err)
+	}
+	w.checkFiles(w.links, "web_ns_app-2.log")
+}
+
 // TestTreeStaysInside checks that whatever a pod replaces by a link, nothing outside is made or removed.
 func TestTreeStaysInside(t *testing.T) {
 	for name, dir := range map[string]func(w *treeWorld) string{
