@@ -434,6 +434,9 @@ func (c *Client) obtain(ctx context.Context) error {
 	if err := c.adopt(pair.Leaf); err != nil {
 		return err
 	}
+	if now := c.now(); c.wanting(now) {
+		c.due = now.Add(clockCheck) // by a wrong clock each one can be due when it is issued
+	}
 	c.log.Info("client certificate issued", "expires", stamp(pair.Leaf.NotAfter))
 	warnEarly(c.log, pair.Leaf, c.now())
 	c.cfg.Say("")

@@ -240,6 +240,8 @@ func TestRotate(t *testing.T) {
 	if err := get(t, id.Config()); err != nil {
 		t.Fatal(err)
 	}
+	var looks atomic.Int64
+	id.now = func() time.Time { return time.Now().Add(time.Duration(looks.Add(1)) * clockCheck) }
 	run(t, id)
 	waittest.Until(t, "three certificates", func() bool {
 		if err := get(t, id.Config()); err != nil {
@@ -263,6 +265,27 @@ func TestRotate(t *testing.T) {
 	}
 	if !again.due.After(time.Now()) {
 		t.Error("after a restart: got a renewal at once, want none")
+	}
+}
+
+// TestIssuedCertificateIsDue checks that a pause follows each issued certificate, also if it is due at once, as by a
+// clock that is ahead.
+func TestIssuedCertificateIsDue(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	c.born, c.validity = func() time.Time { return time.Now().Add(-95 * time.Hour) }, 100*time.Hour
+	now := time.Now()
+	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, now.Add(-time.Hour), now.Add(time.Hour)), c.caPEM())
+	id, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.now = func() time.Time { return now }
+	if err := id.obtain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if id.wanting(now) || !id.wanting(now.Add(clockCheck)) {
+		t.Errorf("got the next request due at %s, want %s", id.due, now.Add(clockCheck))
 	}
 }
 
