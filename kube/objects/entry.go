@@ -32,9 +32,12 @@ type entry struct {
 	key   key
 	users map[types.UID]bool // pods, and whether they want to learn of changes
 
-	obj   metav1.Object // *corev1.ConfigMap or *corev1.Secret; nil if it does not exist or is not known
-	err   error         // why obj is nil: a NotFound error, or why it cannot be read
-	known chan struct{} // closed when the watch has answered; without one, when anything is known
+	obj metav1.Object // *corev1.ConfigMap or *corev1.Secret; nil if it does not exist or is not known
+	err error         // why obj is nil: a NotFound error, or why it cannot be read
+	// confirm says that a pod which is new to the immutable obj must not get it before it has been read again: another
+	// object may have its name now. Nothing watches it, and the pods before may keep what they show.
+	confirm bool
+	known   chan struct{} // closed when the watch has answered; without one, when anything is known
 
 	bundles map[string]*trustBundle // of TrustBundles, by name; nil if they are not known
 
@@ -246,6 +249,7 @@ func (e *entry) store(obj metav1.Object, err error) bool {
 	if e.keeps(err) {
 		return false
 	}
+	e.confirm = false
 	if e.err = err; obj == nil || e.obj == nil || obj.GetUID() != e.obj.GetUID() || version(obj) != version(e.obj) {
 		e.obj = obj
 	}

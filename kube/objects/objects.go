@@ -176,6 +176,9 @@ func (o *Objects) Use(pod types.UID, refs []Ref) {
 			e = newEntry(k)
 			o.entries[k] = e
 		}
+		if _, old := e.users[pod]; !old && immutable(e.obj) {
+			e.confirm = true
+		}
 		e.users[pod] = watch
 		o.updateWatch(e)
 	}

@@ -114,6 +114,12 @@ func configMap(name, value string) *corev1.ConfigMap {
 	}
 }
 
+func (b *bench) putImmutable(name, value string) {
+	c := configMap(name, value)
+	c.Immutable = new(true)
+	b.server.Put(c)
+}
+
 func ref(name string, watch bool) Ref {
 	return Ref{Kind: ConfigMap, Namespace: "ns", Name: name, Watch: watch}
 }
@@ -283,10 +289,7 @@ func TestMissingWhileServerIsAway(t *testing.T) {
 
 func TestImmutableObjectIsNotWatched(t *testing.T) {
 	run(t, func(b *bench) {
-		yes := true
-		a := configMap("a", "1")
-		a.Immutable = &yes
-		b.server.Put(a)
+		b.putImmutable("a", "1")
 		b.server.Put(configMap("b", "1"))
 		b.o.Use("p", []Ref{ref("a", true), ref("b", true)})
 		b.wantValue("a", "1")
@@ -294,9 +297,7 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 		if n := b.server.Watches(); n != 1 {
 			b.Errorf("got %d watches, want none of the immutable object", n)
 		}
-		becomes := configMap("b", "2")
-		becomes.Immutable = &yes
-		b.server.Put(becomes)
+		b.putImmutable("b", "2")
 		b.wantChanges("[p]")
 		b.wantValue("b", "2")
 		if n := b.server.Watches(); n != 0 {
@@ -306,29 +307,53 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 		b.o.Use("q", []Ref{ref("a", true), ref("b", false)})
 		b.wantValue("a", "1")
 		b.wantValue("b", "2")
-		b.wantRequests()
+		b.wantValue("a", "1")
+		b.wantRequests("get configmaps ns/a", "get configmaps ns/b") // for q, which is new to them
 	})
 }
 
-// TestImmutableObjectIsReplaced checks that a pod does not get an immutable object as pods that are gone have seen it:
-// it may have been deleted and created again with another content.
+// TestImmutableObjectIsReplaced checks that a pod does not get an immutable object as pods before it have seen it,
+// whether they are gone or not: it may have been deleted and created again with another content.
 func TestImmutableObjectIsReplaced(t *testing.T) {
 	for _, watched := range []bool{true, false} {
-		run(t, func(b *bench) {
-			yes := true
-			for _, value := range []string{"1", "2"} {
-				a := configMap("a", value)
-				a.Immutable = &yes
-				b.server.Put(a)
-				pod := types.UID("p" + value)
-				b.o.Use(pod, []Ref{ref("a", watched)})
-				b.wantValue("a", value)
-				b.o.Use(pod, nil)
-				b.server.Delete("configmaps", "ns", "a")
-				time.Sleep(linger / 2)
-			}
-		})
+		for _, gone := range []bool{true, false} {
+			run(t, func(b *bench) {
+				for _, value := range []string{"1", "2"} {
+					b.putImmutable("a", value)
+					pod := types.UID("p" + value)
+					b.o.Use(pod, []Ref{ref("a", watched)})
+					b.wantValue("a", value)
+					if gone {
+						b.o.Use(pod, nil)
+					}
+					b.server.Delete("configmaps", "ns", "a")
+					time.Sleep(linger / 2)
+				}
+				b.wantChanges() // a pod keeps the one with which it began
+			})
+		}
 	}
+}
+
+// TestImmutableObjectIsConfirmed checks that a new user of an immutable object waits for it if it no longer exists, and
+// that what is known must do while the API server does not answer.
+func TestImmutableObjectIsConfirmed(t *testing.T) {
+	run(t, func(b *bench) {
+		b.putImmutable("a", "1")
+		b.o.Use("p1", []Ref{ref("a", true)})
+		b.wantValue("a", "1")
+		b.server.Delete("configmaps", "ns", "a")
+		b.wantValue("a", "1")
+		b.server.Intercept(down)
+		b.o.Use("p2", []Ref{ref("a", true)})
+		b.wantValue("a", "1")
+		b.server.Intercept(nil)
+		b.wantMissing("a")
+		synctest.Wait()
+		b.putImmutable("a", "2")
+		b.wantChanges("[p1 p2]")
+		b.wantValue("a", "2")
+	})
 }
 
 // TestWatchResumesAfterBrokenConnection checks that a cut watch is taken up, and what changed or went meanwhile is
