@@ -9,7 +9,8 @@ import (
 )
 
 // subordinateIDs returns the range of IDs that is reserved for the user kubelet, according to getsubids(1). It is empty
-// if there is no such user or no such program; then, as with the kubelet, all IDs may be used except the host's own.
+// if there is no such user or no such program; then, as with the kubelet, all IDs may be used except the first
+// IDsPerPod.
 func subordinateIDs() (Range, error) {
 	const name = "kubelet"
 	_, err := user.Lookup(name)
