@@ -46,7 +46,7 @@ func (p *Publisher) serverWorks() {
 
 func suggestedDelay(err error) time.Duration {
 	seconds, _ := apierrors.SuggestsClientDelay(err)
-	return time.Duration(seconds) * time.Second
+	return min(askedMax, time.Duration(seconds)*time.Second)
 }
 
 // retryLater queues the entry for another attempt after its own back-off.

@@ -30,6 +30,7 @@ const (
 	podRetryMax     = 30 * time.Second
 	outageFirst     = 200 * time.Millisecond
 	outageMax       = 10 * time.Second
+	askedMax        = time.Minute // of patience that an answer asks for: it may not be the API server's
 )
 
 // Hold is how long a change of a status waits for further changes; see Config. A pod that a slow runtime starts in less

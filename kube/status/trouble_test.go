@@ -335,6 +335,29 @@ func TestFewPodsReturnQuicklyAfterALongOutage(t *testing.T) {
 	})
 }
 
+// TestLongRetryAfter checks that what answers instead of the API server, and asks for an hour of patience, such as a
+// load balancer that is being repaired, does not hold up the statuses for so long.
+func TestLongRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 8)
+		resource := schema.GroupResource{Resource: "pods"}
+		down := b.api.failWith(apierrors.NewGenericServerResponse(
+			http.StatusServiceUnavailable, http.MethodPatch, resource, "p", "maintenance", 3600, true))
+		b.run(t)
+		for i := range 2 {
+			pod := b.api.add(testPod(fmt.Sprint("p", i)))
+			b.p.Set(pod, running(pod, true))
+		}
+		synctest.Wait()
+		down.Store(false)
+		time.Sleep(askedMax + time.Second)
+		synctest.Wait()
+		if !b.settled() {
+			t.Errorf("not all statuses arrived within %s of the API server's return", askedMax+time.Second)
+		}
+	})
+}
+
 // TestBackoffStartsOver checks that a status which the API server refuses once is sent again soon, also if the pod had
 // waited long for an earlier one.
 func TestBackoffStartsOver(t *testing.T) {
