@@ -3,6 +3,8 @@ package main
 import (
 	"slices"
 	"testing"
+
+	"github.com/nodelet/nodelet/test/soak/record"
 )
 
 // TestLanesHoldEachFaultOnce compares the lanes with the faults: none is lost, and none is in two lanes.
@@ -22,6 +24,28 @@ func TestLanesHoldEachFaultOnce(t *testing.T) {
 	for _, f := range s.selected() {
 		if count[f.name] != 2 {
 			t.Errorf("fault %s comes %d times in a round, want 2", f.name, count[f.name])
+		}
+	}
+}
+
+// TestEachFaultHasRun checks what docs/robustness.md says of the recorded runs: each fault that a profile injects comes
+// a hundred times or more.
+func TestEachFaultHasRun(t *testing.T) {
+	runs, err := record.Read("runs.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, r := range runs {
+		for name, n := range r.Faults {
+			count[name] += n
+		}
+	}
+	for _, p := range profiles {
+		for _, f := range (&soak{opts: options{only: p.only}}).selected() {
+			if count[f.name] < 100 {
+				t.Errorf("fault %s: got it %d times in recorded runs, want 100: make soak ONLY=%s", f.name, count[f.name], f.name)
+			}
 		}
 	}
 }

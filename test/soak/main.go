@@ -47,7 +47,7 @@ type profile struct {
 var profiles = map[string]profile{
 	"single": {about: "one fault a round", perRound: 1, pace: 1},
 	"dense":  {about: "16 faults a round, a fifth as long", perRound: 16, pace: 0.2},
-	"lanes": {about: "every fault twice a round, a fifth as long, those of different parts at the same time",
+	"lanes": {about: "every fault but rare ones twice a round, a fifth as long, those of different parts at the same time",
 		perRound: 2, pace: 0.2, lanes: true},
 	"kill": {about: "the agent is killed two to three times a second", perRound: 1, pace: 1,
 		only: []string{"agent-killed-often"}},
