@@ -15,7 +15,7 @@ import (
 	"github.com/nodelet/nodelet/internal/release"
 )
 
-// TestOneKubernetesVersion checks that nodelet, its libraries and the testbed follow the same version of Kubernetes. A
+// TestOneKubernetesVersion checks that nodelet, its libraries and its tests follow the same version of Kubernetes. A
 // new minor version begins with internal/release. Then this test, the tests of config, "make reference" and
 // TestLongMetricNames say what else has changed.
 func TestOneKubernetesVersion(t *testing.T) {
@@ -27,6 +27,8 @@ func TestOneKubernetesVersion(t *testing.T) {
 		},
 		"test/testbed/modules/kubernetes/go.mod":       {"k8s.io/kubernetes": release.Kubernetes},
 		"test/testbed/modules/suite/go.mod":            {"k8s.io/kubernetes": release.Kubernetes},
+		"test/testbed/modules/node-suite/go.mod":       {"k8s.io/kubernetes": release.Kubernetes},
+		"test/managers/go.mod":                         {"k8s.io/kubernetes": release.Kubernetes},
 		"test/testbed/modules/sample-apiserver/go.mod": {"k8s.io/sample-apiserver": staging},
 	} {
 		text, err := os.ReadFile(file)
