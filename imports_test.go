@@ -36,6 +36,7 @@ var pureMayImport = []string{
 // pureMustNot are the packages of the standard library with which a pure package could do I/O.
 var pureMustNot = []string{
 	"os", "net", "net/http", "os/exec", "syscall", "log", "log/slog", "context", "io/ioutil", "math/rand",
+	"math/rand/v2", "crypto/rand",
 }
 
 // mayImport has a line for each directory: its name, then the packages of this module, with those below them, that the
@@ -253,6 +254,19 @@ func checkPure(t *testing.T, s source, imp string) {
 	}
 	if !slices.ContainsFunc(pureMayImport, func(p string) bool { return strings.HasPrefix(imp, p) }) {
 		t.Errorf("%s: a pure package must not import %s", s.file, imp)
+	}
+}
+
+// TestPureReadsNoClock checks that pure packages neither read the clock nor wait: the time is one of their values.
+func TestPureReadsNoClock(t *testing.T) {
+	for _, s := range product(t) {
+		if !slices.Contains(pure, s.dir) {
+			continue
+		}
+		for _, use := range s.usesOfTime("Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer",
+			"NewTicker") {
+			t.Errorf("%s: a pure package must not use the clock", use)
+		}
 	}
 }
 

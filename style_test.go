@@ -120,17 +120,25 @@ func TestNothingSleeps(t *testing.T) {
 		if s.isTest() {
 			continue
 		}
-		ast.Inspect(s.syntax, func(n ast.Node) bool {
-			sel, ok := n.(*ast.SelectorExpr)
-			if !ok || sel.Sel.Name != "Sleep" {
-				return true
-			}
-			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
-				t.Errorf("%s calls time.Sleep; use a timer and the context", s.file)
-			}
-			return true
-		})
+		for _, use := range s.usesOfTime("Sleep") {
+			t.Errorf("%s; use a timer and the context", use)
+		}
 	}
+}
+
+// usesOfTime returns where a file uses one of these functions of package time.
+func (s source) usesOfTime(names ...string) (all []string) {
+	ast.Inspect(s.syntax, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok || !slices.Contains(names, sel.Sel.Name) {
+			return true
+		}
+		if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
+			all = append(all, s.at(sel)+": time."+sel.Sel.Name)
+		}
+		return true
+	})
+	return all
 }
 
 // TestBoolFunctionsReport checks that the doc comments of functions of the product with one boolean result say "reports
