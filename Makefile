@@ -72,7 +72,7 @@ down: ## stop the cluster of `make run` and remove everything it created
 	@$(TESTBED) down --name run
 
 .PHONY: test
-test: modules vet programs unit root ## what guards a change: formatting, vet, unit tests, simulation, real components
+test: modules vet programs unit root ## most of what guards a change: formatting, vet, unit tests, real components
 
 # A registry may be away for a moment: what all later steps need is downloaded first, with three attempts.
 FETCH = for wait in 5 30 0; do go list -tags e2e -deps -test ./... >/dev/null && exit 0; sleep $$wait; done; exit 1
