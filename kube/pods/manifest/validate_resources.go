@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	helpers "k8s.io/component-helpers/resource"
@@ -12,6 +13,7 @@ import (
 )
 
 func (c *checker) resources(p *field.Path, r *corev1.ResourceRequirements) {
+	pages, others := false, false
 	for _, l := range []struct {
 		name string
 		list corev1.ResourceList
@@ -19,17 +21,29 @@ func (c *checker) resources(p *field.Path, r *corev1.ResourceRequirements) {
 		for name, q := range l.list {
 			lp := p.Child(l.name).Key(string(name))
 			c.resourceName(lp, string(name))
-			if q.Sign() < 0 {
-				c.add(field.Invalid(lp, q.String(), "must not be negative"))
-			}
-			if podutil.IsHugePages(name) && q.MilliValue()%1000 != 0 {
-				c.add(field.Invalid(lp, q.String(), "must be a whole number of bytes"))
-			}
+			c.amount(lp, name, q)
+			pages = pages || podutil.IsHugePages(name)
+			others = others || name == corev1.ResourceCPU || name == corev1.ResourceMemory
 		}
+	}
+	if pages && !others {
+		c.add(field.Forbidden(p, "huge pages require cpu or memory"))
 	}
 	c.requestsWithinLimits(p, r)
 	if len(r.Claims) > 0 {
 		c.add(field.Forbidden(p.Child("claims"), "static pods may not use resource claims"))
+	}
+}
+
+func (c *checker) amount(p *field.Path, name corev1.ResourceName, q resource.Quantity) {
+	size, sized := podutil.HugePageSize(name)
+	switch {
+	case q.Sign() < 0:
+		c.add(field.Invalid(p, q.String(), "must not be negative"))
+	case podutil.IsHugePages(name) && (!sized || q.Value()%size != 0):
+		c.add(field.Invalid(p, q.String(), "must be a multiple of the page size"))
+	case !podutil.IsNative(name) && q.MilliValue()%1000 != 0:
+		c.add(field.Invalid(p, q.String(), "must be a whole number"))
 	}
 }
 
@@ -87,9 +101,7 @@ func (c *checker) podResources(p *field.Path) {
 		c.add(field.Forbidden(p.Child("resourceClaims"), "static pods may not use resource claims"))
 	}
 	for name, q := range s.Overhead {
-		if q.Sign() < 0 {
-			c.add(field.Invalid(p.Child("overhead").Key(string(name)), q.String(), "must not be negative"))
-		}
+		c.amount(p.Child("overhead").Key(string(name)), name, q)
 	}
 	if s.Resources == nil {
 		return

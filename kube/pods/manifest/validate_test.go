@@ -27,6 +27,11 @@ func TestValidateAccepts(t *testing.T) {
 			s.HostNetwork, s.Containers[0].Ports = true, nil
 			s.InitContainers[1].Ports[0].HostPort = 91
 		},
+		"huge pages": func(s *corev1.PodSpec) {
+			for _, list := range []corev1.ResourceList{s.Containers[0].Resources.Limits, s.Containers[0].Resources.Requests} {
+				list["hugepages-2Mi"], list["hugepages-1Gi"] = resource.MustParse("4Mi"), resource.MustParse("0")
+			}
+		},
 		"the old name of spec.nodeName": func(s *corev1.PodSpec) {
 			s.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath = "spec.host"
 		},
@@ -227,6 +232,19 @@ func TestValidateRefuses(t *testing.T) {
 		},
 		web + "resources.requests[example.com/x]": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.Resources.Requests["example.com/x"] = resource.MustParse("1")
+		},
+		web + "resources.limits[example.com/y]": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.Resources.Limits["example.com/y"] = resource.MustParse("500m")
+		},
+		web + "resources.limits[hugepages-2Mi]": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.Resources.Limits["hugepages-2Mi"] = resource.MustParse("3Mi")
+		},
+		web + "resources.limits[hugepages-big]": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.Resources.Limits["hugepages-big"] = resource.MustParse("2Mi")
+		},
+		web + "resources": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			pages := corev1.ResourceList{"hugepages-2Mi": resource.MustParse("2Mi")}
+			c.Resources = corev1.ResourceRequirements{Limits: pages, Requests: pages}
 		},
 		web + "resources.limits[pods]": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			c.Resources.Limits["pods"] = resource.MustParse("1")
