@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/admission"
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/instruments"
 	"github.com/nodelet/nodelet/agent/nodefacts"
@@ -18,29 +19,13 @@ import (
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/host/cgroups"
-	"github.com/nodelet/nodelet/host/self"
 	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/internal/trace"
-	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/probes"
 )
 
-// parts are what the supervisor and the steps act through.
-type parts struct {
-	api       *apiServer
-	machine   *machine
-	runtime   *containerRuntime
-	objects   *podObjects
-	storage   *podStorage
-	placement *placement.Manager
-	plugins   *pluginHosts
-	guards    *guards
-	sysmon    *self.Sysmon
-	links     *links
-}
-
 // newSteps makes what runs the steps of plans.
-func newSteps(p *process, x parts, tree *logs.Tree) (*execute.Executor, error) {
+func newSteps(p *process, x *parts, tree *logs.Tree) (*execute.Executor, error) {
 	userNamespaces, err := userns.Open(p.cfg.IDsPerPod(), int(p.cfg.Kubelet.MaxPods), x.storage.files, p.log)
 	if err != nil {
 		return nil, err
@@ -67,7 +52,7 @@ func newSteps(p *process, x parts, tree *logs.Tree) (*execute.Executor, error) {
 }
 
 // newSupervisor makes the supervisor, which runs the pods.
-func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
+func newSupervisor(p *process, x *parts) error {
 	tree, err := logs.NewTree(p.cfg.Kubelet.PodLogsDir, logs.LinksDir)
 	if err != nil {
 		return err
@@ -77,7 +62,7 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		return err
 	}
 	firstBackoff, longestBackoff := p.cfg.CrashLoop()
-	x.links.supervisor = agent.NewSupervisor(agent.Config{
+	x.supervisor = agent.NewSupervisor(agent.Config{
 		Backends: agent.Backends{
 			Runtime:       x.runtime.client,
 			Steps:         steps,
@@ -102,34 +87,36 @@ func newSupervisor(p *process, x parts, mirrors *pods.Mirrors) error {
 		Waiting:        x.runtime.monitor.Waiting,
 		RuntimeName:    x.runtime.monitor.RuntimeName,
 		DeviceHealth:   p.cfg.Gate("ResourceHealthStatus"),
-		NetworkProblem: func(uid types.UID) string { return x.links.network.PodProblem(string(uid)) },
-		Admit:          x.guards.admit,
-		Rejection: func(pod *corev1.Pod) *podstate.Rejection {
-			return cmp.Or(x.guards.shutdown.Rejection(pod), x.guards.evictor.Rejection(pod))
+		NetworkProblem: func(uid types.UID) string { return x.network.PodProblem(string(uid)) },
+		Admit: func(pod *corev1.Pod, others []*corev1.Pod) admission.Decision {
+			return admit(p, x, pod, others)
 		},
-		BegunEviction: func(pod *corev1.Pod) *agent.Eviction { return x.guards.shutdown.Interrupted(pod) },
-		PodGone:       mirrors.Wake,
+		Rejection: func(pod *corev1.Pod) *podstate.Rejection {
+			return cmp.Or(x.shutdown.Rejection(pod), x.evictor.Rejection(pod))
+		},
+		BegunEviction: func(pod *corev1.Pod) *agent.Eviction { return x.shutdown.Interrupted(pod) },
+		PodGone:       x.mirrors.Wake,
 		RuntimeListed: x.machine.node.RuntimeListed,
-		Watchers:      newPodsAPI(p, x.links),
+		Watchers:      newPodsAPI(p, x),
 		BackoffFirst:  firstBackoff,
 		BackoffMax:    longestBackoff,
 		Log:           p.log,
 	})
-	instruments.AddPods(p.metrics, x.links.supervisor, x.storage.volumes, x.machine.cgroups.Version())
+	instruments.AddPods(p.metrics, x.supervisor, x.storage.volumes, x.machine.cgroups.Version())
 	if q := nodefacts.Settings(p.cfg).MemoryQoS; q != nil {
-		instruments.AddProtection(p.metrics, x.links.supervisor, q.Tiered && x.machine.cgroups.Version() == 2)
+		instruments.AddProtection(p.metrics, x.supervisor, q.Tiered && x.machine.cgroups.Version() == 2)
 	}
 	return nil
 }
 
-func newProber(p *process, x parts) *probes.Prober {
+func newProber(p *process, x *parts) *probes.Prober {
 	prober := probes.New(probes.Config{
 		Exec:    x.runtime.client.Output,
-		Changed: func(pod types.UID, _ probes.Status) { x.links.supervisor.ProbeChanged(pod) },
+		Changed: func(pod types.UID, _ probes.Status) { x.supervisor.ProbeChanged(pod) },
 		Attempt: func(pod types.UID, a probes.Attempt) {
 			p.metrics.ProbeAttempted(pod, a)
 			if a.Reason != "" {
-				x.links.supervisor.ProbeFailed(pod, a.Container, a.Reason, a.Message)
+				x.supervisor.ProbeFailed(pod, a.Container, a.Reason, a.Message)
 			}
 		},
 	})
@@ -138,7 +125,7 @@ func newProber(p *process, x parts) *probes.Prober {
 }
 
 // runPods runs pods after the runtime's first answer, because their cgroups depend on the runtime's cgroup driver.
-func runPods(ctx context.Context, p *process, x parts) error {
+func runPods(ctx context.Context, p *process, x *parts) error {
 	if !x.runtime.monitor.AwaitAnswer(ctx) {
 		return nil
 	}
@@ -155,9 +142,9 @@ func runPods(ctx context.Context, p *process, x parts) error {
 	}
 	var enforcing sync.WaitGroup
 	enforcing.Go(func() { x.machine.allocatable.Run(ctx) })
-	enforcing.Go(func() { x.guards.evictor.Run(ctx) })
+	enforcing.Go(func() { x.evictor.Run(ctx) })
 	defer enforcing.Wait()
-	x.links.supervisor.Run(ctx)
+	x.supervisor.Run(ctx)
 	return nil
 }
 

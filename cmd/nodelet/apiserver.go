@@ -23,21 +23,21 @@ type apiServer struct {
 
 // newAPIServer makes the clients of the API server, which have separate rate limits. Without a kubeconfig there are
 // none: statuses are not published, and events are only logged.
-func newAPIServer(p *process, l *links) (*apiServer, error) {
+func newAPIServer(p *process, x *parts) (err error) {
 	a := &apiServer{client: &client.Client{}, status: status.None{}}
+	x.api = a
 	var events rest.Interface
-	var err error
 	if a.identity, err = newIdentity(p); err != nil {
-		return nil, err
+		return err
 	}
 	if a.identity != nil {
 		k, name := &p.cfg.Kubelet, config.UserAgent()
 		if a.client, err = client.New(a.identity.Config(), float32(*k.KubeAPIQPS), int(k.KubeAPIBurst), name); err != nil {
-			return nil, err
+			return err
 		}
 		forEvents, err := client.New(a.identity.Config(), p.cfg.EventQPS(), int(k.EventBurst), name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		events = forEvents.Core
 		p.Start(a.identity.Run)
@@ -54,11 +54,11 @@ func newAPIServer(p *process, l *links) (*apiServer, error) {
 	a.recorder = status.NewRecorder(status.RecorderConfig{
 		Client:  events,
 		Node:    p.cfg.Node.Name,
-		NodeUID: func() types.UID { return l.node.Node().UID },
+		NodeUID: func() types.UID { return x.machine.node.Node().UID },
 		Log:     p.log,
 	})
 	p.Start(a.recorder.Run)
-	return a, nil
+	return nil
 }
 
 // podEvent records an event about a pod.
@@ -78,21 +78,20 @@ func newIdentity(p *process) (*certs.Client, error) {
 }
 
 // newServing provides the certificate of the node's own server; nil if the server is off.
-func newServing(p *process, api *apiServer, l *links) (*certs.Serving, error) {
+func newServing(p *process, x *parts) (err error) {
 	if p.cfg.Server().Port() == 0 {
-		return nil, nil
+		return nil
 	}
 	c := certs.ServingSettings(p.cfg)
-	c.Addresses = func() []corev1.NodeAddress { return l.node.Node().Status.Addresses }
+	c.Addresses = func() []corev1.NodeAddress { return x.machine.node.Node().Status.Addresses }
 	c.Log = p.log
-	c.API = api.client.Certificates
+	c.API = x.api.client.Certificates
 	c.Rotated = p.metrics.AddRotations()
-	serving, err := certs.NewServing(c)
-	if err != nil {
-		return nil, err
+	if x.serving, err = certs.NewServing(c); err != nil {
+		return err
 	}
-	l.nodeChanged = append(l.nodeChanged, func(*corev1.Node) { serving.NodeChanged() })
-	p.Start(serving.Run)
-	p.metrics.AddServingCertificate(serving)
-	return serving, nil
+	x.nodeChanged = append(x.nodeChanged, func(*corev1.Node) { x.serving.NodeChanged() })
+	p.Start(x.serving.Run)
+	p.metrics.AddServingCertificate(x.serving)
+	return nil
 }

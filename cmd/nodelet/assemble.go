@@ -8,16 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/eviction"
 	"github.com/nodelet/nodelet/agent/instruments"
+	"github.com/nodelet/nodelet/agent/placement"
 	"github.com/nodelet/nodelet/agent/podapi"
+	"github.com/nodelet/nodelet/agent/shutdown"
 	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
 	"github.com/nodelet/nodelet/host/self"
 	"github.com/nodelet/nodelet/internal/lifecycle"
-	"github.com/nodelet/nodelet/kube/node"
+	"github.com/nodelet/nodelet/kube/certs"
+	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server/endpoints"
 	"github.com/nodelet/nodelet/metrics/exporter"
-	"github.com/nodelet/nodelet/plugins/devices"
 	"github.com/nodelet/nodelet/systemd"
 )
 
@@ -40,19 +43,30 @@ type output struct {
 	health func() error
 }
 
-// links are parts that are made after those that call them. All are set before anything runs.
-type links struct {
+// parts are what the agent consists of. Each of the functions that assemble calls makes one or two, and needs those
+// that were made before it. What it gives to them to call later may use all: nothing runs before all are made.
+type parts struct {
+	sysmon     *self.Sysmon
+	api        *apiServer
+	runtime    *containerRuntime
+	machine    *machine
+	serving    *certs.Serving // nil if the server is off
+	objects    *podObjects
+	storage    *podStorage
+	placement  *placement.Manager
+	plugins    *pluginHosts
+	mirrors    *pods.Mirrors
 	supervisor *agent.Supervisor
 	network    *manager.Manager
-	node       *node.Reporter
+	evictor    *eviction.Evictor
+	shutdown   *shutdown.Shutdown
 	podAPI     *podapi.Server
-	devices    *devices.Devices
 	// nodeChanged are called with each new version of the Node object.
 	nodeChanged []func(*corev1.Node)
 }
 
 // wake makes the workers of these pods sync again.
-func (l *links) wake(uids []types.UID) { l.supervisor.ObjectsChanged(uids) }
+func (x *parts) wake(uids []types.UID) { x.supervisor.ObjectsChanged(uids) }
 
 // assemble makes all parts and connects them, and returns the process with the function that runs the pods. Nothing
 // runs yet.
@@ -61,45 +75,29 @@ func assemble(cfg *config.Config, out output) (p *process, work func(context.Con
 	e.AddSettings(cfg.Warnings)
 	e.AddFeatures(cfg.Gate)
 	p = &process{cfg: cfg, output: out, metrics: e, instruments: instruments.New(e), line: &systemd.Line{}}
-	x := parts{sysmon: self.NewSysmon(p.log), links: &links{}}
-	if x.api, err = newAPIServer(p, x.links); err != nil {
-		return nil, nil, err
+	x := &parts{sysmon: self.NewSysmon(p.log)}
+	for _, makeParts := range []func(*process, *parts) error{
+		newAPIServer,
+		newRuntime,
+		newMachine,
+		newServing,
+		newObjects,
+		newStorage,
+		newPlacement,
+		newPlugins,
+		newPuller,
+		newMirrors,
+		newSupervisor,
+		newNetwork,
+		newGuards,
+		newSources,
+		newServer,
+	} {
+		if err := makeParts(p, x); err != nil {
+			return nil, nil, err
+		}
 	}
-	if x.runtime, err = newRuntime(p, x.api, x.links); err != nil {
-		return nil, nil, err
-	}
-	if x.machine, err = newMachine(p, x.api, x.links); err != nil {
-		return nil, nil, err
-	}
-	serving, err := newServing(p, x.api, x.links)
-	if err != nil {
-		return nil, nil, err
-	}
-	x.objects = newObjects(p, x.api, x.machine, x.links)
-	if x.storage, err = newStorage(p, x.api, x.machine, x.links); err != nil {
-		return nil, nil, err
-	}
-	if x.placement, err = newPlacement(p, x.runtime, x.machine, x.links); err != nil {
-		return nil, nil, err
-	}
-	if x.plugins, err = newPlugins(p, x); err != nil {
-		return nil, nil, err
-	}
-	if err := x.runtime.makePuller(p, x.objects); err != nil {
-		return nil, nil, err
-	}
-	mirrors := newMirrors(p, x.api, x.machine, x.links)
-	x.guards = &guards{p: p, machine: x.machine, plugins: x.plugins}
-	if err := newSupervisor(p, x, mirrors); err != nil {
-		return nil, nil, err
-	}
-	newNetwork(p, x.api, x.runtime, x.links)
-	x.guards.connect(x.api, x.runtime, newUsage(p, x), x.links)
-	newSources(p, x.api, x.runtime, x.objects, mirrors, x.links)
-	if err := newServer(p, x, serving); err != nil {
-		return nil, nil, err
-	}
-	p.Start(service(p, x.runtime.monitor, x.links).Run)
+	p.Start(service(p, x).Run)
 	p.Start(func(ctx context.Context) { self.Trim(ctx, x.sysmon) })
 	return p, func(ctx context.Context) error { return runPods(ctx, p, x) }, nil
 }

@@ -39,16 +39,17 @@ type machine struct {
 	systemOOMs  atomic.Uint64 // since the agent has started
 }
 
-func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
-	m = &machine{podCgroups: podcgroups.None{}}
+func newMachine(p *process, x *parts) (err error) {
+	m, api := &machine{podCgroups: podcgroups.None{}}, x.api
+	x.machine = m
 	c := node.Settings(p.cfg)
 	c.Log = p.log
 	c.Event = api.recorder.NodeEvent
 	c.Changed = func(o *corev1.Node) {
 		if m.facts.Update(o, m.node.Allocatable()) {
-			l.supervisor.NodeMoved()
+			x.supervisor.NodeMoved()
 		}
-		for _, f := range l.nodeChanged {
+		for _, f := range x.nodeChanged {
 			f(o)
 		}
 	}
@@ -58,9 +59,8 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 		heartbeats, renew = api.identity.Heartbeats()
 	}
 	if m.node, err = node.New(c, api.client.Core, heartbeats, renew); err != nil {
-		return nil, err
+		return err
 	}
-	l.node = m.node
 	p.Start(m.node.Run)
 	k, settings := &p.cfg.Kubelet, nodefacts.Settings(p.cfg)
 	m.cgroups, err = cgroups.New(cgroups.Config{
@@ -70,7 +70,7 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 		RefuseV1: p.cfg.RefusesCgroupV1(),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	settings.CgroupV2 = m.cgroups.Version() == 2
 	settings.Swap.Controller = m.cgroups.BoundsSwap()
@@ -97,37 +97,37 @@ func newMachine(p *process, api *apiServer, l *links) (m *machine, err error) {
 		})
 	})
 	p.Before(func(context.Context) { podfs.ShareMounts(p.cfg.Paths.Root, p.log) })
-	return m, nil
+	return nil
 }
 
 // newPlacement sets up the CPU, memory and topology managers.
-func newPlacement(p *process, r *containerRuntime, m *machine, l *links) (*placement.Manager, error) {
-	placed, err := placement.Open(os.DirFS("/"), placement.Config{
+func newPlacement(p *process, x *parts) (err error) {
+	x.placement, err = placement.Open(os.DirFS("/"), placement.Config{
 		Root:        p.cfg.Paths.Root,
 		Settings:    placement.SettingsOf(p.cfg),
-		Reservation: m.node.Reservation(),
-		Runtime:     r.client,
-		WithEnded:   func(ctx context.Context, f func(func(types.UID) bool)) { l.supervisor.WithEnded(ctx, f) },
-		Devices:     func(pod *corev1.Pod) devices.Views { return l.devices.Views(pod) },
+		Reservation: x.machine.node.Reservation(),
+		Runtime:     x.runtime.client,
+		WithEnded:   func(ctx context.Context, f func(func(types.UID) bool)) { x.supervisor.WithEnded(ctx, f) },
+		Devices:     func(pod *corev1.Pod) devices.Views { return x.plugins.devices.Views(pod) },
 		Metrics:     instruments.NewPlacement(p.metrics),
 		Log:         p.log,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m.facts.UseCPUs(placed.HasCPUs)
-	p.Start(placed.Run)
-	return placed, nil
+	x.machine.facts.UseCPUs(x.placement.HasCPUs)
+	p.Start(x.placement.Run)
+	return nil
 }
 
 // newUsage makes what measures the node and its pods.
-func newUsage(p *process, x parts) *usage.Collector {
+func newUsage(p *process, x *parts) *usage.Collector {
 	c := usage.Settings(p.cfg)
 	c.Hierarchy = usage.NewHierarchy(x.machine.cgroups.Mounts())
 	c.Runtime = x.runtime.client
 	c.SystemOOMs = x.machine.systemOOMs.Load
 	c.Pods = func(ctx context.Context) ([]usage.Pod, error) {
-		return instruments.UsagePods(ctx, x.links.supervisor, x.storage.volumes, x.machine.podCgroups)
+		return instruments.UsagePods(ctx, x.supervisor, x.storage.volumes, x.machine.podCgroups)
 	}
 	c.Log = p.log
 	if *p.cfg.Kubelet.CgroupsPerQOS {

@@ -27,7 +27,7 @@ type containerRuntime struct {
 	puller    *images.Puller
 }
 
-func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error) {
+func newRuntime(p *process, x *parts) error {
 	endpoint := p.cfg.Kubelet.ContainerRuntimeEndpoint
 	client, err := cri.Dial(endpoint, cri.Options{
 		ImageEndpoint: p.cfg.Kubelet.ImageServiceEndpoint,
@@ -37,44 +37,46 @@ func newRuntime(p *process, api *apiServer, l *links) (*containerRuntime, error)
 		Done:          p.metrics.Agent.RuntimeCall,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r := &containerRuntime{client: client}
+	x.runtime = r
 	r.monitor = monitor.New(monitor.Config{
 		Client:   client,
 		Endpoint: endpoint,
 		Report: func(v *runtimeapi.VersionResponse, s *runtimeapi.StatusResponse) bool {
-			return l.node.RuntimeAnswered(v, s, l.network.Problem)
+			return x.machine.node.RuntimeAnswered(v, s, x.network.Problem)
 		},
-		Ready: func() { l.supervisor.RuntimeReady() },
+		Ready: func() { x.supervisor.RuntimeReady() },
 		Images: func(all []*runtimeapi.Image, requested time.Time) {
-			l.node.SetImages(all)
+			x.machine.node.SetImages(all)
 			r.puller.Listed(all, requested)
 		},
 		Log: p.log,
 	})
 	collect := images.CollectorSettings(p.cfg)
-	collect.Event = api.recorder.NodeEvent
+	collect.Event = x.api.recorder.NodeEvent
 	collect.Removed = r.monitor.ImagesChanged
 	collect.Collected = p.metrics.AddImageCollection()
 	collect.Log = p.log
 	r.collector = images.NewCollector(client, collect)
-	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) {
+	x.nodeChanged = append(x.nodeChanged, func(o *corev1.Node) {
 		cidr := strings.Join(o.Spec.PodCIDRs, ",")
-		if api.identity == nil {
+		if x.api.identity == nil {
 			cidr = cmp.Or(cidr, p.cfg.Kubelet.PodCIDR)
 		}
 		r.monitor.SetPodCIDR(cidr) // the runtime may generate its network configuration from it
 	})
 	p.Start(r.monitor.Run)
 	p.Start(r.collector.Run)
-	return r, nil
+	return nil
 }
 
-// makePuller sets up the pulls of images, and the records of who may use them.
-func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
+// newPuller sets up the pulls of images, and the records of who may use them.
+func newPuller(p *process, x *parts) error {
+	r, local := x.runtime, x.objects.local
 	c := provider.Settings(p.cfg)
-	c.Account, c.Token = o.local.ServiceAccount, o.local.AccountToken
+	c.Account, c.Token = local.ServiceAccount, local.AccountToken
 	c.Ran = p.metrics.AddCredentialProviders()
 	c.Log = p.log
 	providers, err := provider.New(c)
@@ -98,20 +100,21 @@ func (r *containerRuntime) makePuller(p *process, o *podObjects) error {
 }
 
 // newNetwork makes what watches the pods' network, or is it.
-func newNetwork(p *process, api *apiServer, r *containerRuntime, l *links) {
+func newNetwork(p *process, x *parts) error {
 	c := manager.Settings(p.cfg)
-	c.Core = api.client.Core
-	c.Runtime = r.client
-	c.Answered = r.monitor.Answered()
-	c.CheckSoon = r.monitor.CheckSoon
+	c.Core = x.api.client.Core
+	c.Runtime = x.runtime.client
+	c.Answered = x.runtime.monitor.Answered()
+	c.CheckSoon = x.runtime.monitor.CheckSoon
 	c.Event = func(pod cni.Pod, eventType, reason, message string) {
 		ref := status.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)}
-		api.recorder.Event(ref, eventType, reason, message)
+		x.api.recorder.Event(ref, eventType, reason, message)
 	}
-	c.PodChanged = func(uid string) { l.supervisor.ProbeChanged(types.UID(uid)) }
+	c.PodChanged = func(uid string) { x.supervisor.ProbeChanged(types.UID(uid)) }
 	c.Called, c.Released = p.metrics.AddNetwork()
 	c.Log = p.log
-	l.network = manager.New(c)
-	l.nodeChanged = append(l.nodeChanged, func(o *corev1.Node) { l.network.SetPodCIDRs(o.Spec.PodCIDRs) })
-	p.Start(l.network.Run)
+	x.network = manager.New(c)
+	x.nodeChanged = append(x.nodeChanged, func(o *corev1.Node) { x.network.SetPodCIDRs(o.Spec.PodCIDRs) })
+	p.Start(x.network.Run)
+	return nil
 }

@@ -35,8 +35,11 @@ func TestLongCallIsHealthy(t *testing.T) {
 		go func() { ended <- client.CheckpointContainer(t.Context(), "c", "/checkpoint.tar", 15*time.Minute) }()
 		time.Sleep(10 * time.Minute)
 		p := &process{cfg: cfg, output: output{log: log}}
-		l := &links{supervisor: agent.NewSupervisor(agent.Config{Waiting: func() error { return nil }, Log: log})}
-		s := service(p, monitor.New(monitor.Config{Client: client}), l)
+		x := &parts{
+			runtime:    &containerRuntime{monitor: monitor.New(monitor.Config{Client: client})},
+			supervisor: agent.NewSupervisor(agent.Config{Waiting: func() error { return nil }, Log: log}),
+		}
+		s := service(p, x)
 		if err := s.Healthy(t.Context()); err != nil {
 			t.Errorf("during the call: got %v, want no error", err)
 		}

@@ -19,15 +19,16 @@ type podObjects struct {
 	local *objects.Local
 }
 
-func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
-	o := &podObjects{}
+func newObjects(p *process, x *parts) error {
+	o, api := &podObjects{}, x.api
+	x.objects = o
 	if api.identity != nil {
 		c := objects.Settings(p.cfg)
 		c.Core, c.Node = api.client.Core, api.client.Node
 		c.Certificates = api.client.Certificates
-		c.NodeUID = m.node.UID
+		c.NodeUID = x.machine.node.UID
 		c.Event = api.podEvent
-		c.OnChange = l.wake
+		c.OnChange = x.wake
 		c.Log = p.log
 		o.api = objects.New(c)
 		p.AtEnd(o.api.Close)
@@ -35,8 +36,8 @@ func newObjects(p *process, api *apiServer, m *machine, l *links) *podObjects {
 			p.metrics.AddPodCertificates(o.api)
 		}
 	}
-	o.local = objects.NewLocal(o.api, l.wake)
-	return o
+	o.local = objects.NewLocal(o.api, x.wake)
+	return nil
 }
 
 // of returns the objects of the manifests for static pods, and those of the API server for all others.
@@ -51,40 +52,41 @@ func (o *podObjects) of(pod *corev1.Pod) interface {
 }
 
 // newMirrors makes what keeps the mirror pods of static pods.
-func newMirrors(p *process, api *apiServer, m *machine, l *links) *pods.Mirrors {
-	mirrors := pods.NewMirrors(pods.MirrorConfig{
-		API:      api.client.Core,
+func newMirrors(p *process, x *parts) error {
+	x.mirrors = pods.NewMirrors(pods.MirrorConfig{
+		API:      x.api.client.Core,
 		NodeName: p.cfg.Node.Name,
-		NodeUID:  m.node.UID,
+		NodeUID:  x.machine.node.UID,
 		Log:      p.log,
-		Ending:   func(name types.NamespacedName, now types.UID) bool { return l.supervisor.Ending(name, now) },
+		Ending:   func(name types.NamespacedName, now types.UID) bool { return x.supervisor.Ending(name, now) },
 	})
-	if api.identity != nil {
-		p.Start(mirrors.Run)
+	if x.api.identity != nil {
+		p.Start(x.mirrors.Run)
 	}
-	return mirrors
+	return nil
 }
 
 // newSources makes the sources of pods, and delivers each new set of pods to the parts that use it.
-func newSources(p *process, api *apiServer, r *containerRuntime, o *podObjects, mirrors *pods.Mirrors, l *links) {
+func newSources(p *process, x *parts) error {
 	c := pods.Settings(p.cfg)
-	c.API = api.identity != nil
+	c.API = x.api.identity != nil
 	c.Adopt = func(ctx context.Context) map[types.NamespacedName]pods.Running {
-		return agent.RunningStatic(ctx, r.monitor, r.client, p.log)
+		return agent.RunningStatic(ctx, x.runtime.monitor, x.runtime.client, p.log)
 	}
-	c.Event = api.recorder.NodeEvent
+	c.Event = x.api.recorder.NodeEvent
 	c.Log = p.log
 	sources := pods.New(c)
 	p.Start(sources.Run)
-	if api.identity != nil {
-		p.Start(func(ctx context.Context) { sources.FollowAPI(ctx, api.client.Core) })
+	if x.api.identity != nil {
+		p.Start(func(ctx context.Context) { sources.FollowAPI(ctx, x.api.client.Core) })
 	}
 	p.Start(func(ctx context.Context) {
 		sources.Deliver(ctx, func(set *pods.Set) {
-			o.local.Set(set.ConfigMaps, set.Secrets)
-			l.supervisor.Want(set)
-			mirrors.Keep(set)
-			l.network.SetPods(set.Shown)
+			x.objects.local.Set(set.ConfigMaps, set.Secrets)
+			x.supervisor.Want(set)
+			x.mirrors.Keep(set)
+			x.network.SetPods(set.Shown)
 		})
 	})
+	return nil
 }

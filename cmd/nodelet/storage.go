@@ -24,10 +24,12 @@ type podStorage struct {
 
 // newStorage sets up the volumes. Without an API server there are no claims and no CSI volumes; those still on the
 // node are taken down.
-func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage, err error) {
-	s = &podStorage{}
+func newStorage(p *process, x *parts) (err error) {
+	s := &podStorage{}
+	x.storage = s
+	api, node := x.api, x.machine.node
 	if s.files, err = podfs.New(podfs.Config{Root: p.cfg.Paths.Root, Log: p.log}); err != nil {
-		return nil, err
+		return err
 	}
 	c := volumes.Config{
 		Root:          p.cfg.Paths.Root,
@@ -38,9 +40,9 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 		Metrics:       p.instruments,
 		Event:         api.podEvent,
 		ClaimEvent:    api.recorder.ClaimEvent,
-		InUse:         m.node.SetVolumesInUse,
-		Wake:          l.wake,
-		LimitExceeded: func(ctx context.Context, pod *corev1.Pod, why string) { l.supervisor.RejectVolumes(ctx, pod, why) },
+		InUse:         node.SetVolumesInUse,
+		Wake:          x.wake,
+		LimitExceeded: func(ctx context.Context, pod *corev1.Pod, why string) { x.supervisor.RejectVolumes(ctx, pod, why) },
 	}
 	if api.identity != nil {
 		cluster := storage.New(storage.Config{
@@ -48,22 +50,22 @@ func newStorage(p *process, api *apiServer, m *machine, l *links) (s *podStorage
 			Storage:            api.client.Storage,
 			NodeName:           p.cfg.Node.Name,
 			ControllerAttaches: *p.cfg.Kubelet.EnableControllerAttachDetach,
-			Node:               m.node.Node,
-			InUse:              m.node.InUse,
-			Wake:               l.wake,
-			Problem:            m.node.SetStorage,
+			Node:               node.Node,
+			InUse:              node.InUse,
+			Wake:               x.wake,
+			Problem:            node.SetStorage,
 			Log:                p.log,
 		})
 		c.Cluster = cluster
-		l.nodeChanged = append(l.nodeChanged, cluster.NodeSeen)
+		x.nodeChanged = append(x.nodeChanged, cluster.NodeSeen)
 		p.Start(cluster.Run)
 		p.AtEnd(cluster.Close)
 	}
 	if s.volumes, err = volumes.New(c); err != nil {
-		return nil, err
+		return err
 	}
 	p.Start(s.volumes.Run)
-	return s, nil
+	return nil
 }
 
 // pluginHosts are device plugins and DRA drivers.
@@ -74,12 +76,13 @@ type pluginHosts struct {
 
 // newPlugins sets up device plugins, DRA drivers, and the registration of plugins. Without an API server no
 // ResourceClaim can be prepared, but those of an earlier process are unprepared.
-func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
-	h = &pluginHosts{}
+func newPlugins(p *process, x *parts) (err error) {
+	h := &pluginHosts{}
+	x.plugins = h
 	root := p.cfg.Paths.Root
 	health, healthChanged := p.cfg.Gate("ResourceHealthStatus"), func([]types.UID) {}
 	if health {
-		healthChanged = func(uids []types.UID) { x.links.supervisor.HealthChanged(uids) }
+		healthChanged = func(uids []types.UID) { x.supervisor.HealthChanged(uids) }
 	}
 	c := dra.Config{
 		Root:           root,
@@ -87,30 +90,29 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 		Health:         health,
 		HealthChanged:  healthChanged,
 		HealthMessages: p.cfg.Gate("ResourceHealthStatusMessage"),
-		Wake:           x.links.wake,
+		Wake:           x.wake,
 	}
 	if api := x.api; api.identity != nil {
 		c.API = &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
 	}
 	if h.dra, err = dra.New(c); err != nil {
-		return nil, err
+		return err
 	}
 	d := devices.Config{
 		Root:          root,
 		Log:           p.log,
-		Wake:          x.links.wake,
+		Wake:          x.wake,
 		HealthChanged: healthChanged,
 		Changed:       func() { x.machine.node.SetDevices(h.devices.Capacity()) },
-		Pods:          func(c context.Context) (_, _ []*corev1.Pod, _ error) { return x.links.supervisor.Unfinished(c) },
+		Pods:          func(c context.Context) (_, _ []*corev1.Pod, _ error) { return x.supervisor.Unfinished(c) },
 		Claims:        h.dra.Resources,
 		Exclusive:     x.placement,
 		Asked:         p.metrics.AddPodResources(),
 	}
 	d.Registered, d.Allocated = p.metrics.AddDevicePlugins()
 	if h.devices, err = devices.New(d); err != nil {
-		return nil, err
+		return err
 	}
-	x.links.devices = h.devices
 	registry := plugins.New(plugins.Config{
 		Root: root,
 		Log:  p.log,
@@ -126,5 +128,5 @@ func newPlugins(p *process, x parts) (h *pluginHosts, err error) {
 	p.Start(registry.Run)
 	p.metrics.AddClaims(h.dra.InUse)
 	p.metrics.AddPlugins(registry.Names, registry.Sockets)
-	return h, nil
+	return nil
 }
