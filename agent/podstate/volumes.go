@@ -48,10 +48,16 @@ func (s *State) Mounting(onDisk string) bool {
 }
 
 // Expiring returns a mounted volume with tokens or certificates, which have to be renewed as long as a container runs.
+// When is not known of one that an earlier run of the agent has mounted: at once.
 func (s *State) Expiring(name string) (v Volume, expires bool) {
-	v, _ = s.Memory.Volume(name)
+	v, known := s.Memory.Volume(name)
 	source := podutil.Volume(&s.Pod.Spec, name)
-	return v, !v.RefreshAt.IsZero() && source != nil && source.Projected != nil
+	return v, source != nil && source.Projected != nil &&
+		(!v.RefreshAt.IsZero() || !known && slices.ContainsFunc(source.Projected.Sources, renewed))
+}
+
+func renewed(s corev1.VolumeProjection) bool {
+	return s.ServiceAccountToken != nil || s.PodCertificate != nil
 }
 
 // PartStarts reports whether a container that mounts a part of a volume has been created and not started: a refresh of
