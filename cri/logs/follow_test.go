@@ -160,6 +160,7 @@ func TestFollowThroughRotations(t *testing.T) {
 				}
 				rot.Round(t.Context())
 			}
+			rot.aside.Wait()
 			ctr.say()
 			close(ended)
 			if c.slow {
@@ -191,7 +192,7 @@ func TestClockSetBack(t *testing.T) {
 			got := r.lines()
 			return got[len(got)-1] == fmt.Sprintf("line %d", ctr.next-1)
 		})
-		rot.Round(t.Context())
+		round(t, rot)
 	}
 	ctr.say()
 	close(ended)
@@ -217,7 +218,7 @@ func TestLateLine(t *testing.T) {
 	rot := ctr.rotator(d, 100)
 	for range 20 {
 		ctr.say()
-		rot.Round(t.Context())
+		round(t, rot)
 		ctr.say()
 	}
 	close(ended)
@@ -248,7 +249,7 @@ func TestFollowBehindTheCollector(t *testing.T) {
 	for range 5 {
 		ctr.say()
 		time.Sleep(time.Millisecond) // the lines of different files have different times
-		rot.Round(t.Context())
+		round(t, rot)
 	}
 	ctr.say()
 	close(ended)

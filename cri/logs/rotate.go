@@ -57,6 +57,12 @@ type Rotator struct {
 	Log    *slog.Logger
 	// now is time.Now, except in tests.
 	now func() time.Time
+
+	// aside compresses what rounds have rotated, one round's after the other's, which batch ensures. packing has the
+	// paths of the logs with such files.
+	aside   sync.WaitGroup
+	batch   sync.Mutex
+	packing sync.Map
 }
 
 // Settings returns what a Rotator needs of the configuration. The caller adds the rest.
@@ -77,12 +83,14 @@ func (r *Rotator) Run(ctx context.Context) {
 	if r.MaxBytes < 0 {
 		return
 	}
+	defer r.aside.Wait()
 	for backoff.Sleep(ctx, periodic.Until(r.Interval)) {
 		r.Round(ctx)
 	}
 }
 
-// Round checks all logs once and rotates those that are too large.
+// Round checks all logs once and rotates those that are too large. Older rotated files are compressed later, because
+// that may take long.
 func (r *Rotator) Round(ctx context.Context) {
 	all, err := r.List(ctx)
 	if err != nil {
@@ -112,8 +120,11 @@ func (r *Rotator) Round(ctx context.Context) {
 		old[i], err = r.rotate(ctx, l)
 		return err
 	})
-	// After all rotations, because it may take long.
-	r.each(ctx, due, func(i int, l Log) error { return r.compress(ctx, l, old[i]) })
+	r.aside.Go(func() {
+		r.batch.Lock()
+		defer r.batch.Unlock()
+		r.each(ctx, due, func(i int, l Log) error { return r.compress(ctx, l, old[i]) })
+	})
 }
 
 // each calls do for all logs, Workers at a time, and logs the errors.
@@ -150,8 +161,9 @@ func (r *Rotator) due(root *os.File, l Log) (bool, error) {
 	return err == nil && info.Mode&unix.S_IFMT == unix.S_IFREG && info.Size >= r.MaxBytes, err
 }
 
-// rotate gives a container a new log, and returns older ones to compress. As with the kubelet, the file that was
-// written last is not among them: it stays uncompressed for a while, for collectors that still read it.
+// rotate gives a container a new log, and returns older ones to compress; none while others of it are being compressed.
+// As with the kubelet, the file that was written last is not among them: it stays uncompressed for a while, for
+// collectors that still read it.
 func (r *Rotator) rotate(ctx context.Context, l Log) (old []string, err error) {
 	dir, err := r.open(l)
 	if errors.Is(err, unix.ENOENT) {
@@ -165,11 +177,17 @@ func (r *Rotator) rotate(ctx context.Context, l Log) (old []string, err error) {
 		return nil, r.Reopen(ctx, l.ID)
 	}
 	keep := max(0, r.MaxFiles-2)
-	all, err := dir.tidy(keep)
+	_, packing := r.packing.Load(l.Path)
+	all, err := dir.tidy(keep, packing)
 	if err != nil {
 		return nil, err
 	}
-	old = all[max(0, len(all)-keep):]
+	if !packing {
+		old = all[max(0, len(all)-keep):]
+	}
+	if len(old) > 0 {
+		r.packing.Store(l.Path, true)
+	}
 	return old, dir.swap(nextName(dir.name, all, r.now()), func() error { return r.Reopen(ctx, l.ID) })
 }
 
@@ -191,7 +209,11 @@ func (r *Rotator) compress(ctx context.Context, l Log, old []string) error {
 	if len(old) == 0 {
 		return nil
 	}
+	defer r.packing.Delete(l.Path)
 	dir, err := r.open(l)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // the pod is going
+	}
 	if err != nil {
 		return err
 	}
@@ -229,9 +251,9 @@ func (d *rotation) remove(name string) error {
 	return nil
 }
 
-// tidy removes what an interrupted round has left, and all rotated logs except the newest few. It returns the names of
-// all rotated logs, the oldest first.
-func (d *rotation) tidy(keep int) ([]string, error) {
+// tidy removes what an interrupted round has left, and all rotated logs except the newest few. packing says that some
+// are being compressed. It returns the names of all rotated logs, the oldest first.
+func (d *rotation) tidy(keep int, packing bool) ([]string, error) {
 	d.moving.Lock()
 	defer d.moving.Unlock()
 	entries, err := d.File.ReadDir(-1)
@@ -243,7 +265,7 @@ func (d *rotation) tidy(keep int) ([]string, error) {
 		names[e.Name()] = true
 	}
 	for name := range names {
-		if strings.HasPrefix(name, d.name+".") && (strings.HasSuffix(name, tmp) || names[name+gz]) {
+		if strings.HasPrefix(name, d.name+".") && (strings.HasSuffix(name, tmp) && !packing || names[name+gz]) {
 			if err := d.remove(name); err != nil {
 				return nil, err
 			}
@@ -270,6 +292,9 @@ func (d *rotation) compress(ctx context.Context, name string, maxSize int64) (er
 		return nil
 	}
 	from, info, err := regular(d.File, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // a later round has removed it
+	}
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,12 @@ func namesIn(t *testing.T, dir string) []string {
 	return all
 }
 
+// round rotates once, and waits until the files that were rotated before are compressed.
+func round(t *testing.T, r *Rotator) {
+	r.Round(t.Context())
+	r.aside.Wait()
+}
+
 // TestRotate checks that names, number and content of rotated logs are the kubelet's: the newest plain, older ones
 // compressed.
 func TestRotate(t *testing.T) {
@@ -41,7 +47,7 @@ func TestRotate(t *testing.T) {
 	}
 	for i, w := range want {
 		ctr.say()
-		rot.Round(t.Context())
+		round(t, rot)
 		if got := namesIn(t, dir); !slices.Equal(got, w) {
 			t.Errorf("round %d: got %q, want %q", i, got, w)
 		}
@@ -70,7 +76,7 @@ func TestSmallLogsStay(t *testing.T) {
 	rot := ctr.rotator(d, 4)
 	rot.MaxBytes = 10_000
 	rot.Reopen = func(context.Context, string) error { t.Error("got a call of Reopen, want none"); return nil }
-	rot.Round(t.Context())
+	round(t, rot)
 	if got := namesIn(t, filepath.Dir(ctr.path)); len(got) != 1 {
 		t.Error(got)
 	}
@@ -82,13 +88,13 @@ func TestRuntimeDoesNotReopen(t *testing.T) {
 	ctr.say()
 	rot := ctr.rotator(d, 4)
 	rot.Reopen = func(context.Context, string) error { return errors.New("busy") }
-	rot.Round(t.Context())
+	round(t, rot)
 	if got := namesIn(t, filepath.Dir(ctr.path)); !slices.Equal(got, []string{"0.log"}) {
 		t.Error(got)
 	}
 	ctr.say()
 	rot.Reopen = ctr.reopen
-	rot.Round(t.Context())
+	round(t, rot)
 	if got := namesIn(t, filepath.Dir(ctr.path)); len(got) != 2 {
 		t.Error(got)
 	}
@@ -107,7 +113,7 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 	ctr.say()
 	rot := ctr.rotator(d, 10)
-	rot.Round(t.Context())
+	round(t, rot)
 	want := []string{"0.log", "0.log.20260101-000000.gz", "0.log.20260101-000001.gz", "0.log.20260102-030406", "0.logs",
 		"1.log"}
 	if got := namesIn(t, dir); !slices.Equal(got, want) {
@@ -117,7 +123,7 @@ func TestInterruptedRotation(t *testing.T) {
 	if err := os.Rename(ctr.path, ctr.path+".20260102-030500"); err != nil {
 		t.Fatal(err)
 	}
-	rot.Round(t.Context())
+	round(t, rot)
 	if _, err := os.Stat(ctr.path); err != nil {
 		t.Errorf("reopened log: got %v, want it there", err)
 	}
@@ -137,7 +143,7 @@ func TestOldLogThatCannotBeCompressed(t *testing.T) {
 		{"0.log", "0.log.20260102-030406.gz", "0.log.20260102-030407"},
 	} {
 		ctr.say()
-		rot.Round(t.Context())
+		round(t, rot)
 		if got := namesIn(t, dir); !slices.Equal(got, want) {
 			t.Errorf("round %d: got %q, want %q", i, got, want)
 		}
@@ -157,7 +163,7 @@ func TestLinksAreNotRotated(t *testing.T) {
 	}
 	rot := ctr.rotator(d, 2)
 	rot.Reopen = func(context.Context, string) error { return nil }
-	rot.Round(t.Context())
+	round(t, rot)
 	if text, err := os.ReadFile(outside); err != nil || string(text) != "precious" {
 		t.Errorf("file outside: got %q, %v, want it unchanged", text, err)
 	}
@@ -195,9 +201,49 @@ func TestAllLogsAreRotatedBeforeOneIsCompressed(t *testing.T) {
 		}
 		return nil
 	}
-	rot.Round(t.Context())
+	round(t, rot)
 	if n := compressed(); n != 2 {
 		t.Errorf("got %d compressed files, want 2", n)
+	}
+}
+
+// TestCompressionDelaysNoRound checks that logs are rotated while files of an earlier round are compressed, which leave
+// these files alone.
+func TestCompressionDelaysNoRound(t *testing.T) {
+	d, ctr := newContainer(t)
+	dir := filepath.Dir(ctr.path)
+	rot := ctr.rotator(d, 4)
+	ctr.say()
+	round(t, rot)
+	rot.batch.Lock() // what is compressed takes long
+	want := []string{"0.log", "0.log.20260102-030406"}
+	for _, next := range []string{"0.log.20260102-030407", "0.log.20260102-030408"} {
+		ctr.say()
+		rot.Round(t.Context())
+		if want = append(want, next); !slices.Equal(namesIn(t, dir), want) {
+			t.Errorf("got %q, want %q", namesIn(t, dir), want)
+		}
+		if next == "0.log.20260102-030407" {
+			want = slices.Insert(want, 2, want[1]+tmp)
+			if err := os.WriteFile(filepath.Join(dir, want[2]), nil, 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, want[2])); err != nil {
+		t.Error(err)
+	}
+	rot.batch.Unlock()
+	rot.aside.Wait()
+	want = []string{"0.log", "0.log.20260102-030406.gz", "0.log.20260102-030407", "0.log.20260102-030408"}
+	if got := namesIn(t, dir); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	ctr.say()
+	round(t, rot)
+	want = []string{"0.log", "0.log.20260102-030407.gz", "0.log.20260102-030408.gz", "0.log.20260102-030409"}
+	if got := namesIn(t, dir); !slices.Equal(got, want) {
+		t.Errorf("when all are compressed: got %q, want %q", got, want)
 	}
 }
 
@@ -216,7 +262,7 @@ func TestHugeOldLogStays(t *testing.T) {
 	if err := os.Truncate(path, 101*rot.MaxBytes); err != nil {
 		t.Fatal(err)
 	}
-	rot.Round(t.Context())
+	round(t, rot)
 	want := []string{"0.log", "0.log.20260102-030406", huge}
 	if got := namesIn(t, filepath.Dir(path)); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -235,7 +281,7 @@ func TestCompressedLogIsOnDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, old), []byte("x\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	ctr.rotator(d, 4).Round(t.Context())
+	round(t, ctr.rotator(d, 4))
 	f, err := os.Open(filepath.Join(dir, old+gz))
 	if err != nil {
 		t.Fatal(err)
