@@ -225,7 +225,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestExplain checks the message and the annotations against those that the kubelet writes.
+// TestExplain checks the message and the annotations against those that the kubelet writes, and what is added.
 func TestExplain(t *testing.T) {
 	hard := &Threshold{Signal: MemoryAvailable, Value: bytes("100Mi")}
 	p := Pod{podThat("greedy", 0, 100), Usage{Known: true, Memory: 300 << 20}}
@@ -257,6 +257,12 @@ func TestExplain(t *testing.T) {
 			"||memory|greedy|300Mi"},
 		{&Threshold{Signal: PIDAvailable, Value: Amount{Percentage: 5}}, p, nil,
 			"The node was low on resource: pids. Threshold quantity: 50, available: 7. ", "||pids||"},
+		{&Threshold{Signal: NodeFSAvailable, Value: bytes("1Gi")},
+			Pod{p.Pod, Usage{Known: true, Disk: 20 << 30}}, map[string]int64{"idle": 4096},
+			"The node was low on resource: ephemeral-storage. " +
+				"Container idle was using 4Ki, request is 0, has larger consumption of ephemeral-storage. " +
+				"Pod greedy was using 20Gi of this file system in all. ",
+			"idle|4Ki|ephemeral-storage||"},
 		{&Threshold{Signal: NodeFSAvailable, Value: bytes("1Gi")}, p, map[string]int64{"idle": 4096},
 			"The node was low on resource: ephemeral-storage. " +
 				"Container idle was using 4Ki, request is 0, has larger consumption of ephemeral-storage. ",

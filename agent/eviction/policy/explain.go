@@ -36,6 +36,9 @@ func Explain(t *Threshold, levels map[string]Level, p Pod, containers map[string
 	}
 	e.blamePod(p)
 	e.blameContainers(p.Pod, containers)
+	if e.starved == "ephemeral-storage" && p.Disk > 0 { // unlike the kubelet: emptyDir volumes are of no container
+		e.say("Pod %s was using %s of this file system in all. ", p.Name, quantity(t.Signal, p.Disk))
+	}
 	e.annotations[annotationStarved] = e.starved
 	return e.text.String(), e.annotations
 }
