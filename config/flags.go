@@ -193,6 +193,9 @@ func applyFlags(c *KubeletConfiguration, values flagValues) error {
 		if k.field == "" || k.flag == "" || k.field == "featureGates" || !given {
 			continue
 		}
+		if k.flag == "seccomp-default" && v == false {
+			continue // as in the kubelet, this flag can only turn the field on
+		}
 		if err := set(fieldAt(c, k.field, true), k.field, v); err != nil {
 			return fmt.Errorf("--%s: %w", k.flag, err)
 		}

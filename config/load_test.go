@@ -458,3 +458,21 @@ func TestMachineIsRefusedIfAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestSeccompFlagOnlyTurnsOn checks that --seccomp-default=false does not replace the value of the file, as with the
+// kubelet.
+func TestSeccompFlagOnlyTurnsOn(t *testing.T) {
+	for _, c := range []struct {
+		body, flag string
+		want       bool
+	}{
+		{"seccompDefault: true\n", "--seccomp-default=false", true},
+		{"seccompDefault: false\n", "--seccomp-default", true},
+		{"seccompDefault: false\n", "--seccomp-default=false", false},
+		{"", "--seccomp-default=false", false},
+	} {
+		if got := *mustLoad(t, c.body, c.flag).Kubelet.SeccompDefault; got != c.want {
+			t.Errorf("%q with %s: got %v, want %v", c.body, c.flag, got, c.want)
+		}
+	}
+}
