@@ -207,12 +207,15 @@ func (i *Installer) checkFlags(flags []string) error {
 	return nil
 }
 
-// programDirs are where programs of the system are.
-var programDirs = []string{"/usr/", "/opt/", "/bin/", "/sbin/"}
+// programDirs are where programs of the system are. Where /usr is read-only, /usr/local and /opt may be links.
+var programDirs = []string{"/usr/", "/usr/local/", "/opt/", "/bin/", "/sbin/"}
 
 // checkProgram refuses a program that may vanish, or that others than root can change.
 func (i *Installer) checkProgram() error {
-	below := func(dir string) bool { return strings.HasPrefix(i.Program, dir) }
+	below := func(dir string) bool {
+		target, err := filepath.EvalSymlinks(i.path(dir))
+		return strings.HasPrefix(i.Program, dir) || err == nil && strings.HasPrefix(i.path(i.Program), target+"/")
+	}
 	if !slices.ContainsFunc(programDirs, below) {
 		return fmt.Errorf("%s is not installed, so it may be gone at the next boot: run "+
 			"`install -m 755 %[1]s /usr/local/bin/nodelet`, then `/usr/local/bin/nodelet systemd install`", i.Program)

@@ -283,29 +283,6 @@ func TestInstallOnFullDisk(t *testing.T) {
 	m.check(m.ownUnitFile(), "# earlier")
 }
 
-// TestProgramMustBeInstalled checks that no unit starts a program that may vanish or that others can change.
-func TestProgramMustBeInstalled(t *testing.T) {
-	m := newMachine(t, true, "ExecStart=/usr/bin/kubelet")
-	m.Program = "/home/me/nodelet/bin/nodelet"
-	if err := m.Install(t.Context(), false, nil); err == nil || !strings.Contains(err.Error(), "is not installed") {
-		t.Errorf("build directory: got %v", err)
-	}
-	m.Program = "/usr/bin/nodelet"
-	for _, path := range []string{"usr/bin/nodelet", "usr"} {
-		if err := os.Chmod(filepath.Join(m.Root, path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		err := m.Install(t.Context(), false, nil)
-		if err == nil || !strings.Contains(err.Error(), "users other than root can change /"+path) {
-			t.Errorf("%s: got %v", path, err)
-		}
-		if err := os.Chmod(filepath.Join(m.Root, path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.check(m.dropIn(), "")
-}
-
 // TestOldFlagsAreKept checks that the flags of an earlier installation are kept beside the new ones.
 func TestOldFlagsAreKept(t *testing.T) {
 	m := newMachine(t, true, "")
