@@ -28,6 +28,7 @@ var differences = map[string]string{
 	"--version":                 "nodelet's own version is the build part of the version",
 	"clusterDNS":                "a text that is no address is an error; the kubelet ignores it",
 	"cgroupRoot":                "a cgroup that does not exist is created; the kubelet refuses to start",
+	"enforceNodeAllocatable":    "an empty list in the file of --config counts with --config-dir too",
 	"evictionHard":              "the defaults also apply without a configuration file",
 	"failCgroupV1":              "nodelet refuses to start only if you set true; the kubelet does so by default",
 	"failSwapOn":                "nodelet refuses to start only if you set true; the kubelet does so by default",

@@ -98,3 +98,18 @@ func TestLinkedDropIns(t *testing.T) {
 		t.Errorf("with a file: got %v, want %v", err, unix.ENOTDIR)
 	}
 }
+
+// TestEmptyEnforcement checks that an empty list enforces nothing, in each file: without one it is the default.
+func TestEmptyEnforcement(t *testing.T) {
+	const none = "enforceNodeAllocatable: []\n"
+	for _, c := range []struct{ main, dropIn string }{{"", ""}, {none, ""}, {"", none}, {none, none}} {
+		want := []string{}
+		if c.main+c.dropIn == "" {
+			want = []string{"pods"}
+		}
+		got := mustLoad(t, c.main, "--config-dir", dropInDir(t, c.dropIn)).Kubelet.EnforceNodeAllocatable
+		if !cmp.Equal(got, want) {
+			t.Errorf("%q with %q: got %q, want %q", c.main, c.dropIn, got, want)
+		}
+	}
+}
