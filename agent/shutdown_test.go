@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +97,8 @@ func (l *fakeLogind) signal(down bool) {
 // shutdowns is the Shutdown of one run of the agent, with what it reports.
 type shutdowns struct {
 	*shutdown.Shutdown
+	// unsent: not all statuses have reached the API server.
+	unsent  atomic.Bool
 	mu      sync.Mutex
 	reasons []error
 	events  []string
@@ -132,6 +135,7 @@ func (w *world) watchShutdowns(bus *fakeLogind, groups []shutdown.Group) (s *shu
 		Pods:     w.agent.Supervisor,
 		Connect:  func(context.Context) (shutdown.Bus, error) { return bus, nil },
 		Reporter: s,
+		Unsent:   s.unsent.Load,
 		Log:      slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -207,6 +211,37 @@ func TestShutdownGroups(t *testing.T) {
 		}
 		if got := s.reported(); got == nil || got.Error() != "node is shutting down" {
 			t.Errorf("the node reports %v, want that it is shutting down", got)
+		}
+	})
+}
+
+// TestShutdownWaitsForStatuses checks that the next group ends, and the machine goes down, once statuses are sent,
+// or the time for that is over.
+func TestShutdownWaitsForStatuses(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("low"), apiPod("high", withPriority(1000)))
+		w.sleep(time.Second)
+		bus := newLogind()
+		s, end := w.watchShutdowns(bus, []shutdown.Group{
+			{Priority: 0, Grace: time.Minute},
+			{Priority: 1000, Grace: time.Minute},
+		})
+		defer end()
+		s.unsent.Store(true)
+		bus.signal(true)
+		w.sleep(50 * time.Second)
+		w.checkRunning("high/app#0")
+		s.unsent.Store(false)
+		w.sleep(time.Second)
+		w.checkRunning()
+		s.unsent.Store(true)
+		w.sleep(50 * time.Second)
+		if !bus.isLocked() {
+			t.Error("got the machine going down before the last statuses are sent, want it to wait")
+		}
+		w.sleep(20 * time.Second)
+		if bus.isLocked() {
+			t.Error("got the shutdown delayed after its time, want it to go on")
 		}
 	})
 }
@@ -589,6 +624,7 @@ func TestShutdownStateUnreadable(t *testing.T) {
 					Pods:     w.agent.Supervisor,
 					Connect:  func(context.Context) (shutdown.Bus, error) { return bus, nil },
 					Reporter: &shutdowns{},
+					Unsent:   func() bool { return false },
 					Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 				})
 				s.Resume(t.Context())
@@ -685,6 +721,7 @@ func TestNoBus(t *testing.T) {
 				return bus, nil
 			},
 			Reporter: &shutdowns{},
+			Unsent:   func() bool { return false },
 			Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodelet/nodelet/internal/backoff"
 )
 
 // endGroups ends all pods, group by group in rising priority: each group gets its time, or less when all its pods have
-// released what they held. begin is called with each group's index before it is ended, and reports whether that is
-// still wanted. Groups before first were ended by an earlier run of the agent; what is left of them ends with first. No
-// group waits for a pod of another one that has not ended in its time. No group begins after ctx has ended: an agent
-// that restarts goes on with the current one.
+// released what they held and statuses are sent. begin is called with each group's index before it is ended, and
+// reports whether that is still wanted. Groups before first were ended by an earlier run of the agent; what is left of
+// them ends with first. No group waits for a pod of another one that has not ended in its time. No group begins after
+// ctx has ended: an agent that restarts goes on with the current one.
 func (s *Shutdown) endGroups(ctx context.Context, first int, begin func(group int) bool) {
 	groups := slices.Clone(s.cfg.Groups)
 	s.awaitPods(ctx, groups[min(first, len(groups)):])
@@ -74,4 +76,12 @@ func (s *Shutdown) endGroup(ctx context.Context, g Group, pods []*corev1.Pod) {
 		}
 	}
 	log.Info("node shutdown has ended the pods of this priority", "took", time.Since(began))
+	s.awaitStatuses(ctx)
+}
+
+// awaitStatuses waits until the statuses of the pods that have ended have reached the API server: what comes next may
+// end the way there.
+func (s *Shutdown) awaitStatuses(ctx context.Context) {
+	for s.cfg.Unsent() && backoff.Sleep(ctx, statusPoll) {
+	}
 }

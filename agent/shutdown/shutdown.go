@@ -21,8 +21,10 @@ const (
 	busRetry = time.Second
 	// busTimeout is how long the start of the agent waits for logind.
 	busTimeout = 5 * time.Second
-	// statusDelay is how long the last statuses get to reach the API server.
+	// statusDelay is how long the last statuses at least get to reach the API server.
 	statusDelay = time.Second
+	// statusPoll is how often it is asked whether statuses are on their way.
+	statusPoll = 100 * time.Millisecond
 )
 
 // errDown is the reason why the node is not ready, in the kubelet's words.
@@ -63,7 +65,9 @@ type Config struct {
 	// Connect connects to logind.
 	Connect  func(context.Context) (Bus, error)
 	Reporter Reporter
-	Log      *slog.Logger
+	// Unsent reports whether a pod's status is on its way to the API server.
+	Unsent func() bool
+	Log    *slog.Logger
 }
 
 // Shutdown ends the pods when the machine goes down. Its one goroutine does all; Admit and Interrupted only read.
@@ -241,6 +245,7 @@ func (s *Shutdown) end(ctx context.Context, bus Bus) {
 	kept.EndTime = time.Now()
 	s.save(kept)
 	backoff.Sleep(ctx, statusDelay)
+	s.awaitStatuses(bounded)
 	s.cfg.Log.Info("pods have ended, letting the machine shut down", "took", kept.EndTime.Sub(kept.StartTime))
 	if err := bus.Release(); err != nil {
 		s.cfg.Log.Warn("cannot release the delay lock of logind", "err", err)

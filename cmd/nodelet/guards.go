@@ -49,6 +49,7 @@ func newGuards(p *process, x *parts) error {
 		Pods:     x.supervisor,
 		Connect:  func(ctx context.Context) (shutdown.Bus, error) { return systemd.OpenLogind(ctx) },
 		Reporter: report,
+		Unsent:   x.api.status.Unsent,
 		Log:      p.log,
 	})
 	p.metrics.AddShutdown(x.shutdown.Times)

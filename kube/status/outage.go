@@ -23,7 +23,9 @@ func (p *Publisher) noteServer(e *entry, err error) {
 	case isSlow(err):
 		return
 	case e.retry == 0:
-		p.failures++
+		if p.failures++; p.failures == 1 {
+			p.failing = time.Now()
+		}
 	case p.failures == 0:
 		return
 	}

@@ -66,6 +66,7 @@ type Publisher struct {
 	delayed  map[*entry]struct{}
 	inFlight int
 	failures int       // pods whose requests failed since the last request that reached a working API server
+	failing  time.Time // when the first of them failed
 	resume   time.Time // no request before this after a failure
 }
 
@@ -128,6 +129,9 @@ func (None) SetGone(*corev1.Pod, corev1.PodStatus) {}
 
 // Forget does nothing.
 func (None) Forget(types.UID) {}
+
+// Unsent reports whether something is to be sent: never.
+func (None) Unsent() bool { return false }
 
 // New returns a Publisher that sends nothing before Run.
 func New(cfg Config) *Publisher {

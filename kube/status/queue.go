@@ -28,6 +28,26 @@ func (p *Publisher) enqueue(e *entry, l priority, now time.Time) {
 	p.wake.Set()
 }
 
+// patience is how long statuses count as unsent in an outage, which may be a short one.
+const patience = 3 * time.Second
+
+// Unsent reports whether something is being sent, or will be as soon as a held change at the latest. What waits longer
+// has failed several times, and an outage may last.
+func (p *Publisher) Unsent() bool {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failures > 0 && now.Sub(p.failing) > patience {
+		return false
+	}
+	for _, e := range p.pods {
+		if e.sending || e.queued != none && e.notBefore.Sub(now) <= Hold {
+			return true
+		}
+	}
+	return false
+}
+
 // list queues e, which is not in flight, by its priority: an urgent one is sent now, another waits for more changes.
 func (p *Publisher) list(e *entry, now time.Time) {
 	if e.queued == normal && p.cfg.Hold > 0 {

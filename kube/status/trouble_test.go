@@ -462,3 +462,54 @@ func TestServerErrorsOfAllMakeNoStorm(t *testing.T) {
 		}
 	})
 }
+
+// TestUnsent checks that statuses count as unsent until the API server has them, but not those of an outage, nor of a
+// pod whose requests fail again and again.
+func TestUnsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 8)
+		b.p.cfg.Hold = Hold
+		var down atomic.Bool
+		b.api.before = func(_, path string) error {
+			time.Sleep(300 * time.Millisecond)
+			if down.Load() {
+				return errors.New("connection refused")
+			}
+			if strings.Contains(path, "/refused/") {
+				return apierrors.NewInternalError(errors.New("calling webhook"))
+			}
+			return nil
+		}
+		b.run(t)
+		end := func(names ...string) (took time.Duration) {
+			for i, name := range names {
+				pod := b.api.add(testPod(name))
+				b.p.Set(pod, running(pod, i%2 == 0))
+			}
+			began := time.Now()
+			for b.p.Unsent() && time.Since(began) < time.Minute {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return time.Since(began)
+		}
+		many := make([]string, 40)
+		for i := range many {
+			many[i] = fmt.Sprint("p", i)
+		}
+		if took := end(many...); took >= time.Minute || !b.settled() {
+			t.Errorf("after %s: got statuses that are not sent, want all 40 sent", took)
+		}
+		if took := end("refused"); took < time.Second || took > 10*time.Second {
+			t.Errorf("got %s of waiting for a pod whose requests fail, want some seconds", took)
+		}
+		down.Store(true)
+		if took := end("first", "second", "third"); took > 10*time.Second {
+			t.Errorf("got %s of waiting in an outage, want some seconds", took)
+		}
+		down.Store(false)
+		time.Sleep(podRetryMax)
+		if took := end("last"); took >= time.Minute || b.api.get("ns", "first").Status.Phase != corev1.PodRunning {
+			t.Errorf("got %s of waiting after the outage, want all but the refused status sent", took)
+		}
+	})
+}
