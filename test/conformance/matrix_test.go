@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +33,43 @@ func TestMatrixIsUpToDate(t *testing.T) {
 	}
 	if string(page) != want {
 		t.Errorf("%s is not what the results say: run go run ./test/conformance -matrix", matrixPage)
+	}
+}
+
+// TestReadmeIsUpToDate checks that README.md says how many specs passed in the results that are kept.
+func TestReadmeIsUpToDate(t *testing.T) {
+	results, err := readResults("results")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme := strings.Join(strings.Fields(string(text)), " ")
+	claims := map[string]string{
+		"node v1":        "On v1, %d passed; the other one",
+		"node v2":        "NodeConformance of `[sig-node]`: all %d specs passed on cgroup v2",
+		"storage v2":     "NodeConformance of `[sig-storage]`: all %d passed on v2",
+		"conformance v1": "Conformance of all groups, on two nodes: all %d passed on cgroup v1",
+		"conformance v2": "all %d passed on cgroup v1, in one run, and on v2",
+	}
+	checked := map[string]bool{}
+	for _, r := range results {
+		name := r.Suite + " " + r.Cgroup
+		claim := claims[name]
+		if claim == "" || r.Agent != string(testbed.Nodelet) {
+			continue
+		}
+		checked[name] = true
+		claim = fmt.Sprintf(claim, len(r.Passed))
+		if !strings.Contains(readme, claim) || strings.Contains(claim, "all ") && len(r.Failed)+r.NotRun > 0 {
+			t.Errorf("%s with %s: got %d passed, %d failed, %d not run; want README.md to say so, not %q",
+				name, r.Runtime, len(r.Passed), len(r.Failed), r.NotRun, claim)
+		}
+	}
+	if len(checked) != len(claims) {
+		t.Errorf("got results of %v, want them of each claim", slices.Sorted(maps.Keys(checked)))
 	}
 }
 

@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 
 // TestPromisesOfTheProject checks that SPECIFICATION.md can be read, and names only runs that exist.
 func TestPromisesOfTheProject(t *testing.T) {
-	text, err := os.ReadFile("../../../SPECIFICATION.md")
+	text, err := os.ReadFile(repository + "/SPECIFICATION.md")
 	if err != nil {
 		t.Fatal(err)
 	}
