@@ -161,6 +161,9 @@ func TestMemorySize(t *testing.T) {
 		"volume smaller than containers": {allocatable: "8Mi", volume: "1Mi", containers: []string{"2Mi"}, want: 1 << 20},
 		"node unknown":                   {volume: "1Mi", containers: []string{"2Mi"}, want: 1 << 20},
 		"volume zero":                    {allocatable: "8Mi", volume: "0", containers: []string{""}, want: 8 << 20},
+		"volume of 2^64+1": {
+			allocatable: "8Mi", volume: "18446744073709551617", containers: []string{""}, want: 8 << 20,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -223,6 +226,26 @@ func TestHugePages(t *testing.T) {
 		}
 		if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, r.Volume.Name}); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestHugePagesOptions checks that the kernel gets a size that it can count.
+func TestHugePagesOptions(t *testing.T) {
+	t.Parallel()
+	pod := testPod()
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	for limit, want := range map[string]string{
+		"0":                   "pagesize=2097152",
+		"5Mi":                 "pagesize=2097152,size=5242880",
+		"9223372036854775808": "pagesize=2097152,size=9223372036854775807",
+		"10E":                 "pagesize=2097152,size=9223372036854775807",
+	} {
+		source := emptyDir(corev1.StorageMediumHugePages).EmptyDir
+		source.SizeLimit = new(resource.MustParse(limit))
+		got, err := newVolumes(t).mediumFS(Request{Pod: pod}, source)
+		if err != nil || got.options != want {
+			t.Errorf("limit of %s: got %+v, %v, want options %s", limit, got, err, want)
 		}
 	}
 }

@@ -27,8 +27,8 @@ func (v *FS) mediumFS(r Request, s *corev1.EmptyDirVolumeSource) (*memoryFS, err
 			return nil, err
 		}
 		options := fmt.Sprintf("pagesize=%d", size)
-		if s.SizeLimit != nil && s.SizeLimit.Sign() > 0 {
-			options += fmt.Sprintf(",size=%d", s.SizeLimit.Value()) // of which the kernel counts the whole pages
+		if limit := limitOf(s.SizeLimit); limit > 0 {
+			options += fmt.Sprintf(",size=%d", limit) // of which the kernel counts the whole pages
 		}
 		return &memoryFS{fstype: "hugetlbfs", magic: unix.HUGETLBFS_MAGIC, options: options, pageSize: size}, nil
 	}
@@ -49,10 +49,17 @@ func memorySize(pod *corev1.Pod, allocatable corev1.ResourceList, sizeLimit *res
 		}
 	}
 	bound(podMemoryLimit(pod))
-	if sizeLimit != nil {
-		bound(sizeLimit.Value())
-	}
+	bound(limitOf(sizeLimit))
 	return max(size, 0)
+}
+
+// limitOf returns a sizeLimit in bytes, or 0 if there is none.
+func limitOf(sizeLimit *resource.Quantity) int64 {
+	if sizeLimit == nil {
+		return 0
+	}
+	const storage = corev1.ResourceEphemeralStorage
+	return podutil.Amount(corev1.ResourceList{storage: *sizeLimit}, storage)
 }
 
 // podMemoryLimit returns the limit of the pod's memory cgroup, or 0 if it has none.
