@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/mem"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/internal/limiter"
 	"github.com/nodelet/nodelet/internal/trace"
 )
 
@@ -76,7 +77,7 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if o.Connect == nil {
 		o.Connect = dialUnix
 	}
-	c := &Client{caller: newCaller(o), outputs: make(outputs, maxOutputs), log: o.Log}
+	c := &Client{caller: newCaller(o), outputs: outputs{limiter.New(maxOutputs, maxOutputs, outputTime)}, log: o.Log}
 	conn, err := c.connect("container runtime endpoint", endpoint, c.count(o.Connect))
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/internal/limiter"
@@ -20,13 +19,13 @@ const (
 	outputTime = time.Second
 )
 
-// outputs are the slots of the outputs that are being received. Pods may run any number of commands as probes and
-// hooks, and an output may have 16 MiB, which are in memory three times when it is decoded. While one waits for a
-// slot, gRPC's flow control leaves all but 1 MiB of it with the runtime.
-type outputs chan struct{}
+// outputs limits the outputs that are being received. Pods may run any number of commands as probes and hooks, and an
+// output may have 16 MiB, which are in memory three times when it is decoded. While one waits, gRPC's flow control
+// leaves all but 1 MiB of it with the runtime.
+type outputs struct{ *limiter.Limiter }
 
-// intercept makes a call of ExecSync, and takes a slot when the runtime begins to answer. An answer has a trailer, also
-// one that says Unavailable, as while the runtime starts. It passes other calls on.
+// intercept makes a call of ExecSync, and waits for its turn when the runtime begins to answer. An answer has a
+// trailer, also one that says Unavailable, as while the runtime starts. It passes other calls on.
 func (o outputs) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if method != runtimeapi.RuntimeService_ExecSync_FullMethodName {
@@ -40,12 +39,7 @@ func (o outputs) intercept(ctx context.Context, method string, request, reply an
 		return err
 	}
 	_, _ = s.Header() // waits for the answer; RecvMsg returns its error
-	select {
-	case o <- struct{}{}:
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	err = limiter.WhileItCounts(outputTime, func() { <-o }, func() error { return s.RecvMsg(reply) })
+	err = o.Do(ctx, func() error { return s.RecvMsg(reply) })
 	if IsUnavailable(err) && s.Trailer().Len() == 0 {
 		return fmt.Errorf("%w: %w", errCutOff, err)
 	}
