@@ -60,7 +60,7 @@ func number(path string) uint64 {
 	return st.Rdev
 }
 
-// bind mounts a device on a file, which it creates if it is missing. It reports whether there is a block device.
+// bind mounts a device on a file. It reports whether there is a block device.
 func bind(device, path string) (isDevice bool, err error) {
 	source, err := os.OpenFile(device, unix.O_PATH, 0)
 	if err != nil {
@@ -71,17 +71,23 @@ func bind(device, path string) (isDevice bool, err error) {
 	if err := unix.Fstat(int(source.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return false, err
 	}
+	return true, BindDevice(source, path)
+}
+
+// BindDevice mounts an open block device on a file, which it creates if it is missing. The file stays this device even
+// if another one gets its name.
+func BindDevice(device *os.File, path string) error {
 	file, err := os.OpenFile(path, unix.O_RDONLY|unix.O_CREAT|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if err := file.Close(); err != nil {
-		return false, err
+		return err
 	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", source.Fd()), path, "", unix.MS_BIND, ""); err != nil {
-		return false, fmt.Errorf("bind mount block device %s: %w", device, err)
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", device.Fd()), path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind mount block device %s: %w", device.Name(), err)
 	}
-	return true, nil
+	return nil
 }
 
 // attachTries bounds the attempts to attach a loop device: others may take the free one first.

@@ -236,7 +236,7 @@ func (d *Driver) publishMount(_ context.Context, in *csipb.NodePublishVolumeRequ
 	return nil
 }
 
-// publishDevice bind mounts the device on a file: that file stays this device even if another one gets its name.
+// publishDevice bind mounts the device on a file.
 func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeRequest) error {
 	if mounts.At(in.TargetPath) {
 		return nil
@@ -255,7 +255,7 @@ func (d *Driver) publishDevice(ctx context.Context, in *csipb.NodePublishVolumeR
 	return d.bindDevice(l, path, in.TargetPath)
 }
 
-// bindDevice bind mounts a LUN's device on a file, which it creates.
+// bindDevice bind mounts a LUN's device on a file.
 func (d *Driver) bindDevice(l *LUN, path, target string) error {
 	device, err := os.Open(path)
 	if err != nil {
@@ -265,18 +265,7 @@ func (d *Driver) bindDevice(l *LUN, path, target string) error {
 	if err := d.stillDevice(l, path); err != nil { // the open device keeps its name from now on
 		return err
 	}
-	f, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	opened := fmt.Sprintf("/proc/self/fd/%d", device.Fd())
-	if err := unix.Mount(opened, target, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("iscsi: bind mount %s: %w", path, err)
-	}
-	return nil
+	return mounts.BindDevice(device, target)
 }
 
 // device returns the device of an attached LUN.
