@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -268,7 +267,7 @@ func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
 func (r *Recorder) try(ctx context.Context, event *corev1.Event, again bool) error {
 	if again {
 		err := r.countUp(ctx, event)
-		if !errors.Is(goneOr(err), errPodGone) {
+		if !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
