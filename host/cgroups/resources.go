@@ -9,7 +9,8 @@ import (
 	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
-const unlimitedHugePages = 1 << 62
+// unlimited is no limit in cgroup v1, in bytes: it shows the largest number of whole pages, which is more than this.
+const unlimited = 1 << 62
 
 // Resources are the limits of one cgroup. A zero field leaves the kernel's value unchanged.
 type Resources struct {
@@ -75,7 +76,7 @@ func (t *Tree) hugePages(limits map[int64]int64) []*cgroups.HugepageLimit {
 func (t *Tree) unlimitedPages() map[int64]int64 {
 	limits := map[int64]int64{}
 	for _, size := range t.pageSizes {
-		limits[size] = unlimitedHugePages
+		limits[size] = unlimited
 	}
 	return limits
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/nodelet/nodelet/host/cgroups/names"
 )
 
-// unlimitedMemory is where cgroup v1's number for "no limit" begins: the largest number of whole pages.
-const unlimitedMemory = 1 << 60
-
 // size reads CPU and memory of a cgroup.
 func (t *Tree) size(n names.Name, want Resources) (Resources, error) {
 	if t.v2 {
@@ -51,7 +48,7 @@ func sizeV1(dirs map[string]string) (Resources, error) {
 		}
 	}
 	r.CPUShares, r.CPUPeriod = uint64(max(0, shares)), uint64(max(0, period))
-	if r.Memory >= unlimitedMemory {
+	if r.Memory >= unlimited {
 		r.Memory = 0
 	}
 	r.CPUQuota = max(0, r.CPUQuota)

@@ -93,7 +93,7 @@ func limitBelow(mount, root, path string) (least int64, err error) {
 	}
 }
 
-// unlimited is what cgroup v1 shows for no limit, or a little less.
+// unlimited is no limit in cgroup v1: it shows the largest number of whole pages, which is more than this.
 const unlimited = 1 << 62
 
 // readLimit reads a limit; 0 if there is none.
