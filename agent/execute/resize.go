@@ -28,7 +28,7 @@ func (x *resizes) container(ctx context.Context, t *Task, s podstate.Resize) (
 	now corev1.ResourceRequirements, err error) {
 	_, c := podutil.Container(&t.Pod.Spec, s.Name)
 	if c == nil {
-		return now, fmt.Errorf("container %q is no longer in the pod spec", s.Name)
+		return now, fmt.Errorf("container %q is no longer in the spec of the pod", s.Name)
 	}
 	r := spec.ContainerResources(t.Pod, c, x.Node())
 	if s.LowersMemory {

@@ -26,7 +26,7 @@ type mounts struct {
 func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volumes.Mounted, err error) {
 	v := podutil.Volume(&t.Pod.Spec, s.Volume)
 	if v == nil {
-		return m, fmt.Errorf("volume %q is not in the pod's spec any more", s.Volume)
+		return m, fmt.Errorf("volume %q is no longer in the spec of the pod", s.Volume)
 	}
 	countFor := volumeCounts
 	if volumes.External(v) {
