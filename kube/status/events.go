@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	component     = "kubelet" // dashboards and alerts select events by it
-	eventQueue    = 1000
-	eventRetryMax = 10 * time.Second
+	component     = "kubelet"        // dashboards and alerts select events by it
+	eventQueue    = 1000             // so many events may wait, as in the kubelet
+	eventRetryMax = 10 * time.Second // as in the kubelet
 	// eventHold is how long an event waits for others. An event is not urgent, and its pod is often just starting.
 	eventHold = time.Second
 	// eventBatch is how many events are held at most; then they are written without more delay.
@@ -80,7 +80,7 @@ func NewRecorder(cfg RecorderConfig) *Recorder {
 }
 
 // Event records that something happened to ref. eventType is corev1.EventTypeNormal or EventTypeWarning; reason is one
-// of the kubelet's CamelCase reasons. It never blocks: if 1000 events wait already, it is dropped.
+// of the kubelet's CamelCase reasons. It never blocks: if eventQueue events wait already, it is dropped.
 func (r *Recorder) Event(ref Ref, eventType, reason, message string) {
 	r.record(ref, eventType, reason, message, nil)
 }
@@ -98,7 +98,7 @@ func (r *Recorder) record(ref Ref, eventType, reason, message string, annotation
 		annotations: annotations,
 		at:          time.Now(),
 	}:
-	default: // 1000 wait already, or there is no API server
+	default: // the queue is full, or there is no API server
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/nodelet/nodelet/internal/backoff"
 )
 
-// noteServer delays all requests while none reaches a working API server, until one does. A pod that has failed before
-// tells nothing new, and a request that took too long nothing about others.
+// noteServer delays all requests while none reaches a working API server, until one does. Only the first failure of a
+// pod counts. A request that took too long does not count: it says nothing about other pods.
 func (p *Publisher) noteServer(e *entry, err error) {
 	switch {
 	case !isOutage(err):

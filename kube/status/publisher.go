@@ -26,11 +26,10 @@ import (
 
 const (
 	defaultParallel = 8
-	podRetryFirst   = time.Second
-	podRetryMax     = 30 * time.Second
-	outageFirst     = 200 * time.Millisecond
-	outageMax       = 10 * time.Second
-	askedMax        = time.Minute // of patience that an answer asks for: it may not be the API server's
+	// The back-off of a pod whose requests are refused, and that of errors that may be over at any time.
+	podRetryFirst, podRetryMax = time.Second, 30 * time.Second
+	outageFirst, outageMax     = 200 * time.Millisecond, 10 * time.Second
+	askedMax                   = time.Minute // of patience that an answer asks for: it may not be the API server's
 )
 
 // Hold is how long a change of a status waits for further changes; see Config. A pod that a slow runtime starts in less
@@ -43,7 +42,7 @@ type Config struct {
 	Client rest.Interface
 	// Log receives a line for a failed request and for a status that would take back a final state.
 	Log *slog.Logger
-	// Parallel bounds the requests in flight; 0 means 8. A pod never has two.
+	// Parallel bounds the requests in flight; 0 means defaultParallel. A pod never has two.
 	Parallel int
 	// Hold is how long a change waits that concerns neither readiness nor the end of the pod, so that the next changes are
 	// sent with it: a pod that starts or ends quickly then costs one request. 0 means no wait.
@@ -62,7 +61,7 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	pods     map[types.UID]*entry
-	queues   [3][]*entry // by priority; an entry may be in several, and entry.place says which one counts
+	queues   [3][]*entry // by priority
 	delayed  map[*entry]struct{}
 	inFlight int
 	failures int       // pods whose requests failed since the last request that reached a working API server
@@ -75,7 +74,7 @@ type priority int8
 const (
 	urgent priority = iota
 	normal
-	last // only as a place
+	behind // only as a place
 	none
 )
 
@@ -86,7 +85,15 @@ type target struct {
 	node            string // spec.nodeName
 }
 
-// entry is the known and the wanted status of one pod.
+// entry is the known and the wanted status of one pod. It is in one of these states:
+//
+//	idle     queued is none and want is nil: nothing is to be sent.
+//	held     in delayed, held: it waits for more changes until notBefore.
+//	waiting  in delayed, not held: it waits after a failed request until notBefore.
+//	ready    in the queue of its place, and not in delayed.
+//	sending  a request is in flight; queued is how urgent what Set has asked for since is.
+//
+// The queues may have it more than once, and in other states: pop skips it if it is not ready, or has another place.
 type entry struct {
 	target
 
@@ -256,8 +263,8 @@ func (p *Publisher) entryOf(pod *corev1.Pod) *entry {
 	return e
 }
 
-// see takes over the status in pod, unless it is older than what is known. If it is the same, the memory of the known
-// one, often the answer to a patch, becomes free.
+// see takes over the status in pod, unless it is older than what is known. It also replaces an equal status, so that
+// the older copy can be freed.
 func (e *entry) see(pod *corev1.Pod) {
 	if !watch.Older(pod.ResourceVersion, e.version) {
 		e.base, e.version = pod.Status, pod.ResourceVersion

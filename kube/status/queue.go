@@ -70,7 +70,7 @@ func (p *Publisher) append(e *entry) {
 // however often it is set again: each of its requests may take long.
 func (e *entry) place() priority {
 	if e.fails {
-		return max(e.queued, last)
+		return max(e.queued, behind)
 	}
 	return e.queued
 }
@@ -154,7 +154,7 @@ func (p *Publisher) release(now time.Time) time.Duration {
 // the other queue, and skipped here. Half of Parallel is kept from those that fail.
 func (p *Publisher) pop() *entry {
 	for l := range p.queues {
-		if priority(l) == last && 2*p.inFlight >= p.cfg.Parallel {
+		if priority(l) == behind && 2*p.inFlight >= p.cfg.Parallel {
 			return nil
 		}
 		for len(p.queues[l]) > 0 {
