@@ -143,15 +143,13 @@ func (p *Publisher) release(now time.Time) time.Duration {
 		}
 		delete(p.delayed, e)
 		e.held = false
-		if e.queued != none {
-			p.append(e)
-		}
+		p.append(e)
 	}
 	return next
 }
 
-// pop returns the next entry to send, nil if there is none. The place of an entry that has become urgent is left in
-// the other queue, and skipped here. Half of Parallel is kept from those that fail.
+// pop returns the next entry to send, nil if there is none. It skips entries that are not ready, and those that have
+// another place now. Half of Parallel is kept from those that fail.
 func (p *Publisher) pop() *entry {
 	for l := range p.queues {
 		if priority(l) == behind && 2*p.inFlight >= p.cfg.Parallel {
@@ -161,7 +159,7 @@ func (p *Publisher) pop() *entry {
 			e := p.queues[l][0]
 			p.queues[l][0] = nil
 			p.queues[l] = p.queues[l][1:]
-			if e.place() == priority(l) && !e.sending {
+			if _, waits := p.delayed[e]; !waits && !e.sending && e.place() == priority(l) {
 				e.queued = none
 				return e
 			}

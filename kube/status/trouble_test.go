@@ -184,6 +184,37 @@ func TestHangingRequestHurtsOnlyItsPod(t *testing.T) {
 	})
 }
 
+// TestOneRequestABackOff checks that a pod that is refused is sent once after each back-off, also if it was set again
+// while it waited for its turn.
+func TestOneRequestABackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 2)
+		hang := make(chan struct{})
+		var refused atomic.Int32
+		b.api.before = func(_, path string) error {
+			if strings.Contains(path, "/pods/stuck/") {
+				<-hang
+				return nil
+			}
+			refused.Add(1)
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "bad", errors.New("not yours"))
+		}
+		b.run(t)
+		bad, stuck := b.api.add(testPod("bad")), b.api.add(testPod("stuck"))
+		b.p.Set(bad, running(bad, false))
+		synctest.Wait()
+		b.p.Set(stuck, running(stuck, true))
+		time.Sleep(hangs / 2) // the back-off is over, and the request that hangs leaves no place for one that has failed
+		b.p.Set(bad, running(bad, true))
+		before := refused.Load()
+		close(hang)
+		synctest.Wait()
+		if got := refused.Load() - before; got != 1 {
+			t.Errorf("got %d requests at once, want one", got)
+		}
+	})
+}
+
 // TestSlowWebhook checks that statuses and deletions arrive if the API server answers late, because a webhook does not
 // answer it, and that those of other pods do not wait until then.
 func TestSlowWebhook(t *testing.T) {
