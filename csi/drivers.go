@@ -125,8 +125,8 @@ func (a *drivers) add(ctx context.Context, d *driver,
 	return a.waiting.Take(d.name), nil
 }
 
-// remove unregisters a driver. It returns the registration of its name that serves now, nil if there is none, and
-// whether that has changed. Then it is to be reported.
+// remove unregisters a driver. now is the registration of its name that serves now, nil if there is none. changed:
+// another one served before, so that now is to be reported.
 func (a *drivers) remove(d *driver) (now *driver, changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -184,11 +184,10 @@ func (f files) names(dir string) ([]string, error) {
 func (f files) mounted(path string) bool { return mounts.At(f.abs(path)) }
 
 // hold keeps the device of a block volume from being replaced by another one as long as the pod has the volume.
-func (f files) hold(rec *record, id string) error {
+func (f files) hold(rec *record, u *use) error {
 	if !rec.Block {
 		return nil
 	}
-	u := rec.Uses[id]
 	held := layoutOf(rec.Driver).held(u)
 	if err := f.mkdir(filepath.Dir(held)); err != nil {
 		return err

@@ -63,24 +63,31 @@ func (f files) linkDevice(plugin string, u *use) error {
 
 // Target returns where a CSI driver has a volume for a pod, relative to the root directory.
 func Target(pod types.UID, volume string, block bool) string {
-	return csiLayout{}.target(pod, &Volume{Name: volume, Block: block}, "")
+	if block {
+		return filepath.Join(devicesDir, "publish", volume, string(pod))
+	}
+	return filepath.Join(podVolume(pluginname.CSI, pod, volume), "mount")
 }
+
+// mountStaging is where a CSI driver stages a volume with a file system, and blockStaging where it stages another one.
+func mountStaging(driver, handle string) string {
+	return filepath.Join(pluginDir, driver, fmt.Sprintf("%x", sha256.Sum256([]byte(handle))), globalDir)
+}
+
+func blockStaging(volume string) string { return filepath.Join(devicesDir, "staging", volume) }
 
 // csiLayout is the layout of volumes of CSI drivers.
 type csiLayout struct{}
 
 func (csiLayout) staging(v *Volume) string {
 	if v.Block {
-		return filepath.Join(devicesDir, "staging", v.Name)
+		return blockStaging(v.Name)
 	}
-	return filepath.Join(pluginDir, v.Driver, fmt.Sprintf("%x", sha256.Sum256([]byte(v.Handle))), globalDir)
+	return mountStaging(v.Driver, v.Handle)
 }
 
 func (csiLayout) target(pod types.UID, v *Volume, _ string) string {
-	if v.Block {
-		return filepath.Join(devicesDir, "publish", v.Name, string(pod))
-	}
-	return filepath.Join(podVolume(pluginname.CSI, pod, v.Name), "mount")
+	return Target(pod, v.Name, v.Block)
 }
 
 func (csiLayout) beforeStage(f files, rec *record, v *Volume, node string) error {
@@ -134,13 +141,12 @@ func (l csiLayout) aroundTarget(rec *record, u *use) []string {
 	if rec.Block {
 		return []string{u.Target, deviceLink(pluginname.CSI, u.Pod, u.Name), l.held(u)}
 	}
-	return append([]string{u.Target}, withData(filepath.Dir(u.Target))...)
+	return aroundMount(u.Target)
 }
 
 func (csiLayout) aroundStaging(rec *record) []string {
-	dir := filepath.Dir(rec.Staging)
 	if !rec.Block {
-		return append([]string{rec.Staging}, withData(dir)...)
+		return aroundMount(rec.Staging)
 	}
 	name := filepath.Base(rec.Staging)
 	device := filepath.Join(devicesDir, name)
@@ -151,12 +157,17 @@ func (csiLayout) aroundStaging(rec *record) []string {
 	)
 }
 
-func (l csiLayout) devices(rec *record) []string {
+func (csiLayout) devices(rec *record) []string {
 	name := filepath.Base(rec.Staging)
-	if rec.Staging != l.staging(&Volume{Name: name, Block: true}) {
+	if rec.Staging != blockStaging(name) {
 		return nil
 	}
 	return []string{rec.Staging, filepath.Join(devicesDir, "publish", name), filepath.Join(devicesDir, name, "dev")}
+}
+
+// aroundMount returns what to remove of a volume that is mounted on a path beside vol_data.json, in this order.
+func aroundMount(path string) []string {
+	return append([]string{path}, withData(filepath.Dir(path))...)
 }
 
 // withData returns what to remove of a directory that has vol_data.json, in this order. A write that failed or that a

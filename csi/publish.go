@@ -65,14 +65,12 @@ func (c *CSI) Keep(ctx context.Context, pod types.UID, v *Volume) (Published, er
 
 // keep updates the use of a published volume. The caller holds the lock of the use.
 func (c *CSI) keep(ctx context.Context, pod types.UID, v *Volume) (Published, error) {
-	p := Published{
-		Path:     c.records.target(pod, v),
-		Expands:  c.drivers.mayExpand(v.Driver),
-		Labelled: c.records.get(v.key()).SELinux != "",
-	}
-	if err := c.files.hold(c.records.get(v.key()), useID(pod, v.Name)); err != nil {
+	rec := c.records.get(v.key())
+	u := rec.Uses[useID(pod, v.Name)]
+	if err := c.files.hold(rec, u); err != nil {
 		return Published{}, err
 	}
+	p := Published{Path: c.files.abs(u.Target), Expands: c.drivers.mayExpand(v.Driver), Labelled: rec.SELinux != ""}
 	return p, c.Use(ctx, pod, v)
 }
 
@@ -180,7 +178,8 @@ func (c *CSI) publish(ctx context.Context, d *driver, pod types.UID, v *Volume, 
 	if err := c.publishCall(ctx, d, k, id, v, again); err != nil {
 		return err
 	}
-	if err := c.files.hold(c.records.get(k), id); err != nil {
+	rec := c.records.get(k)
+	if err := c.files.hold(rec, rec.Uses[id]); err != nil {
 		return err
 	}
 	if v.Prepare != nil && !v.Block && !d.can(csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {

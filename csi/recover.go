@@ -94,7 +94,7 @@ func (r *recovery) record(d volData) *record {
 			Attachable: d.Lifecycle != "Ephemeral",
 			SELinux:    d.SELinux,
 			Uses:       map[string]*use{},
-			Staging:    csiLayout{}.staging(&Volume{Driver: d.Driver, Handle: d.Handle}),
+			Staging:    mountStaging(d.Driver, d.Handle),
 		}}
 		r.volumes[k] = v
 	}
@@ -150,7 +150,7 @@ func (r *recovery) findPublished() error {
 		for _, name := range r.list(podVolume(pluginname.CSI, uid, "")) {
 			d, ok := r.data(podVolume(pluginname.CSI, uid, name))
 			if !ok {
-				r.hide(uid, &Volume{Name: name})
+				r.hide(uid, name, false)
 				continue
 			}
 			r.addUse(d, uid, &Volume{Name: name, Driver: d.Driver, Handle: d.Handle})
@@ -161,12 +161,12 @@ func (r *recovery) findPublished() error {
 
 // hide notes that a pod may use a volume of which its file does not say which it is, and no record does: one that a
 // kubelet has published, perhaps in between, or whose record is lost.
-func (r *recovery) hide(pod types.UID, v *Volume) {
-	target := csiLayout{}.target(pod, v, "")
-	if _, found := r.find(pod, v.Name); !found && r.files.mounted(target) {
-		r.hidden[useID(pod, v.Name)] = target
+func (r *recovery) hide(pod types.UID, volume string, block bool) {
+	target := Target(pod, volume, block)
+	if _, found := r.find(pod, volume); !found && r.files.mounted(target) {
+		r.hidden[useID(pod, volume)] = target
 		r.log.Warn("a pod uses a CSI volume of which no file says which: all that are staged stay so until it ends",
-			"podUID", pod, "volume", v.Name)
+			"podUID", pod, "volume", volume)
 	}
 }
 
@@ -204,12 +204,12 @@ func (r *recovery) findDevices() error {
 		d, ok := r.device(name)
 		if !ok {
 			for _, pod := range r.list(filepath.Join(devicesDir, "publish", name)) {
-				r.hide(types.UID(pod), &Volume{Name: name, Block: true})
+				r.hide(types.UID(pod), name, true)
 			}
 			continue
 		}
 		v := &Volume{Name: name, Block: true, Driver: d.Driver, Handle: d.Handle}
-		rec, staging := r.record(d), csiLayout{}.staging(v)
+		rec, staging := r.record(d), blockStaging(name)
 		if rec.Stage == none && (r.exists(staging) || len(rec.Uses) == 0) {
 			rec.Staging, rec.Block = staging, true
 		}
@@ -226,7 +226,7 @@ func (r *recovery) findDevices() error {
 // kubelet may have published the volume for other pods since the record was written.
 func (r *recovery) device(name string) (volData, bool) {
 	d, ok := r.data(dataDir(name))
-	staging := csiLayout{}.staging(&Volume{Name: name, Block: true})
+	staging := blockStaging(name)
 	for k, v := range r.volumes {
 		if !ok && v.rec.Block && v.rec.Staging == staging {
 			return volData{Driver: k.driver, Handle: k.handle, SELinux: v.rec.SELinux}, true

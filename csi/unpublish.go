@@ -35,12 +35,12 @@ func (c *CSI) Unpublish(ctx context.Context, pod types.UID, name string) error {
 // a disk that failed, before the first record has left it; no driver was called for it. A vol_data.json without a
 // record is one that recovery could not read: a driver was called, and nobody knows which.
 func (c *CSI) removeUnrecorded(pod types.UID, name string) error {
-	target := csiLayout{}.target(pod, &Volume{Name: name}, "")
+	target := Target(pod, name, false)
 	dir := filepath.Dir(target)
 	_, err := c.files.root.Lstat(filepath.Join(dir, dataFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err := c.files.removeAll(csiLayout{}.aroundTarget(&record{}, &use{Target: target})...)
+		err := c.files.removeAll(aroundMount(target)...)
 		if err == nil && c.records.reveal(useID(pod, name)) {
 			c.unstageUnused()
 		}
@@ -116,6 +116,7 @@ func (f files) removeAll(paths ...string) error {
 	return nil
 }
 
+// The first and the longest back-off between attempts to unstage a volume, the latter about that of the kubelet.
 const (
 	unstageFirst = 200 * time.Millisecond
 	unstageMax   = 2 * time.Minute
