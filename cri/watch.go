@@ -15,6 +15,7 @@ import (
 )
 
 const (
+	// The back-off of the stream; a restart of the runtime takes some seconds.
 	minReopen = 100 * time.Millisecond
 	maxReopen = 10 * time.Second
 	// atOnce is the time within which a stream ends if the runtime never sends events.

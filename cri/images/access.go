@@ -106,12 +106,13 @@ func (p *Puller) learn(ctx context.Context, j job, r Result) {
 	}
 }
 
-// looks lets all who need a look at the unresolved pulls share one. An older look says nothing about an image that has
-// come since: they share one that begins later than they ask.
+// looks lets all who need a look at the unresolved pulls share one, if it begins after they ask: an older look says
+// nothing about an image that has come since. Looks are numbered from 1, in the order in which they begin.
 type looks struct {
+	// begun is the newest look.
 	begun atomic.Uint64
 	turn  keylock.Keyed
-	// whole is the last look that was not cut short. The turn guards it.
+	// whole is the newest look that was not cut short. The turn guards it.
 	whole uint64
 }
 
