@@ -29,13 +29,19 @@ type Resources struct {
 	Unified map[string]string
 }
 
+// weightSpan and shareSpan are the ranges of weights and shares, from the lowest to the highest.
+const (
+	weightSpan = 10000 - 1
+	shareSpan  = cpu.MaxShares - cpu.MinShares
+)
+
 // weight converts shares to cgroup v2's range of 1 to 10000, linearly, as the kubelet does for pods and classes. (The
 // runtimes use another curve for containers; weights are compared among siblings only.)
 func weight(shares uint64) uint64 {
 	if shares == 0 {
 		return 0
 	}
-	return 1 + (min(cpu.MaxShares, max(cpu.MinShares, shares))-2)*9999/262142
+	return 1 + (min(cpu.MaxShares, max(cpu.MinShares, shares))-cpu.MinShares)*weightSpan/shareSpan
 }
 
 // spec converts r to the library's type.

@@ -124,7 +124,7 @@ func leastShares(w uint64) uint64 {
 	if w <= 1 {
 		return cpu.MinShares
 	}
-	return cpu.MinShares + ((w-1)*262142+9998)/9999
+	return cpu.MinShares + ((w-1)*shareSpan+weightSpan-1)/weightSpan
 }
 
 // asIn replaces the values of r that differ from want only by rounding with those of want: the kernel rounds memory to
