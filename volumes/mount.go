@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/kube/pluginname"
-	"github.com/nodelet/nodelet/kube/pod"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/kube/storage"
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
@@ -110,7 +110,7 @@ func (m *mounting) checkClaim(claim *storage.Claim) error {
 	if claim.PVC.DeletionTimestamp != nil && !slices.Contains(claim.PVC.Finalizers, claimProtection) {
 		return fmt.Errorf("volume %q: PVC %s is being deleted", m.Volume.Name, claim.PVC.Name)
 	}
-	mounts, devices := pod.VolumeUse(&m.Pod.Spec, m.Volume.Name)
+	mounts, devices := podutil.VolumeUse(&m.Pod.Spec, m.Volume.Name)
 	switch {
 	case mounts && claim.Block():
 		return fmt.Errorf("volume %q has volumeMode Block, but is specified in volumeMounts", m.Volume.Name)

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocal is the error for a file system that is not known to be remote.
-var ErrLocal = errors.New("is not a remote file system")
+// errLocal is the error for a file system that is not known to be remote.
+var errLocal = errors.New("is not a remote file system")
 
 // Remote opens the remote file system that is mounted on a path: that of a server, or of a daemon (FUSE). It does so by
 // a mount of its own, which is in no directory: while a call to the file system does not end, the path can be
-// unmounted. For others the error is ErrLocal: a disk must not be in use any more when it has been unmounted, because
+// unmounted. For others there is an error: a disk must not be in use any more when it has been unmounted, because
 // it may be detached then.
 func Remote(path string) (*os.File, error) {
 	var st unix.Statx_t
@@ -23,10 +23,10 @@ func Remote(path string) (*os.File, error) {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	if st.Dev_major != 0 || !IsRoot(&st) { // with a major number it is on a device
-		return nil, ErrLocal
+		return nil, errLocal
 	}
 	if m, err := Of(path); err != nil || !isRemote(m.FSType) {
-		return nil, ErrLocal
+		return nil, errLocal
 	}
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, uint(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags))
 	if err != nil {

@@ -19,8 +19,8 @@ func TestRemote(t *testing.T) {
 	dir := t.TempDir()
 	refused := func(what string) {
 		t.Helper()
-		if f, err := Remote(dir); f != nil || !errors.Is(err, ErrLocal) {
-			t.Errorf("%s: got %v, %v, want ErrLocal", what, f, err)
+		if f, err := Remote(dir); f != nil || !errors.Is(err, errLocal) {
+			t.Errorf("%s: got %v, %v, want errLocal", what, f, err)
 		}
 	}
 	refused("a directory")
