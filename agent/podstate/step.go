@@ -194,9 +194,9 @@ func (s StopContainer) Replaces() bool { return s.Cause == CauseSpec || s.Cause 
 // Unhealthy reports whether a failed probe is the cause.
 func (s StopContainer) Unhealthy() bool { return s.Cause == CauseProbe }
 
-// Interrupts reports whether the stop cuts off work that must be done again: a new instance follows, unless the restart
+// interrupts reports whether the stop cuts off work that must be done again: a new instance follows, unless the restart
 // policy is Never.
-func (s StopContainer) Interrupts() bool {
+func (s StopContainer) interrupts() bool {
 	return s.Unhealthy() || s.Cause == CauseSandbox || s.Cause == CauseUnknown
 }
 
