@@ -182,7 +182,7 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision, 
 		}
 		a.loop.post(func() {
 			if ctx.Err() == nil {
-				e.awaited = rest.awaited
+				e.admitting.wait = rest.awaited
 			}
 		})
 		return rest.run(ctx) // also if ctx has ended: it takes back what was reserved
@@ -208,14 +208,14 @@ func awaitAll(ctx context.Context, all []<-chan struct{}, limit time.Duration) {
 func (a *admitter) finish(ctx context.Context, e *entry, awaited Wait,
 	f func(context.Context) error, then func(error)) {
 	calling, cancel := context.WithCancel(ctx)
-	e.asking, e.awaited = cancel, awaited
+	e.admitting = &admitting{cancel: cancel, wait: awaited}
 	a.running.Go(func() {
 		err := f(calling)
 		a.loop.post(func() {
 			if calling.Err() != nil {
 				return // the pod or the agent has to end; err may only be a result of that
 			}
-			e.stopAsking()
+			e.stopAdmitting()
 			then(err)
 			a.reconcile(ctx)
 		})

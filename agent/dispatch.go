@@ -62,7 +62,7 @@ func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 	}
 	switch {
 	case stop != nil:
-		e.stopAsking()
+		e.stopAdmitting()
 	case e.withheld():
 		return
 	}
@@ -89,7 +89,7 @@ func (d *dispatcher) orphan(e *entry) {
 	if e.ordered && e.stop == stop && !e.returns {
 		return
 	}
-	e.stopAsking()
+	e.stopAdmitting()
 	e.stop, e.returns = stop, false
 	e.resources.resizing = false
 	d.send(e)
@@ -99,7 +99,7 @@ func (d *dispatcher) orphan(e *entry) {
 func (d *dispatcher) evict(e *entry, eviction Eviction) (released <-chan struct{}) {
 	if stop := e.stop.Stricter(eviction.stop(e.source)); stop != e.stop {
 		e.stop = stop
-		e.stopAsking()
+		e.stopAdmitting()
 		d.send(e)
 	}
 	return d.released(e)

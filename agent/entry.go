@@ -27,13 +27,8 @@ type entry struct {
 	// reclaim: the worker has to remove what is left of the ended pod in the runtime. returns: see podstate.Desired.
 	reclaim, returns bool
 	// ordered: the worker has received an order, and admission has not gone on since.
-	ordered bool
-	// asking cancels the rest of the pod's admission: pods that end for it, or device plugins that have not answered.
-	// Nil: admission is complete. awaited is what explain shows meanwhile.
-	asking  context.CancelFunc
-	awaited Wait
-	// resumed: an earlier run of the agent has admitted the pod, and only its devices are awaited.
-	resumed bool
+	ordered   bool
+	admitting *admitting // nil: admission is complete
 	// logsOnly: the pod had left nothing but logs when its worker began.
 	logsOnly bool
 	// preemptor is the critical pod for which this one ends, which already counts instead of it; may be nil.
@@ -42,6 +37,14 @@ type entry struct {
 	// discard ends its worker for that; nothing of the pod runs.
 	retryAt time.Time
 	discard context.CancelFunc
+}
+
+// admitting is the rest of a pod's admission: pods that end for it, or device plugins that have not answered.
+type admitting struct {
+	cancel context.CancelFunc
+	wait   Wait // for explain
+	// resumed: an earlier run of the agent has admitted the pod, and only its devices are awaited.
+	resumed bool
 }
 
 // order is the desired state of a pod for its worker, and the API object that gets the pod's status. It is never
@@ -69,8 +72,8 @@ func (e *entry) order(node *spec.Node) order {
 		Reclaim:  e.reclaim,
 		Returns:  e.returns,
 	}}
-	if e.asking != nil && e.resumed {
-		o.DevicesMissing = e.awaited.Why
+	if e.admitting != nil && e.admitting.resumed {
+		o.DevicesMissing = e.admitting.wait.Why
 	}
 	if e.resources.allocated != nil {
 		o.Allocation, o.Hashes = e.resources.forPlan(node), hashes(e.source)
@@ -119,13 +122,13 @@ func (e *entry) holding() *corev1.Pod {
 
 // withheld reports whether the worker gets no order, because the admission of the pod is not complete. One that an
 // earlier run of the agent has admitted is observed meanwhile: its status must not stay as it was before a reboot.
-func (e *entry) withheld() bool { return e.asking != nil && !e.resumed }
+func (e *entry) withheld() bool { return e.admitting != nil && !e.admitting.resumed }
 
-// stopAsking cancels the rest of the pod's admission.
-func (e *entry) stopAsking() {
-	if e.asking != nil {
-		e.asking()
-		e.asking, e.ordered = nil, false
+// stopAdmitting cancels the rest of the pod's admission.
+func (e *entry) stopAdmitting() {
+	if e.admitting != nil {
+		e.admitting.cancel()
+		e.admitting, e.ordered = nil, false
 	}
 }
 

@@ -247,8 +247,8 @@ func (s *Supervisor) explanations() []*Explanation {
 			all = append(all, x.withProbes(s.cfg.Probes.Results(e.pod().UID)))
 		} else if x != nil {
 			all = append(all, x)
-		} else if e.asking != nil {
-			all = append(all, waiting(e.pod(), e.awaited))
+		} else if e.admitting != nil {
+			all = append(all, waiting(e.pod(), e.admitting.wait))
 		}
 	}
 	for _, pod := range s.table.pending() {

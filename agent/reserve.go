@@ -119,10 +119,10 @@ func (a *admitter) resume(ctx context.Context, e *entry) {
 		return
 	}
 	if wait := a.cfg.Devices.Resume(pod); wait != nil {
-		e.resumed = true
 		awaited := Wait{For: "its devices", Why: "the device plugins of " + extended(pod) +
 			" have not registered again, or report devices of the pod as unhealthy"}
 		a.prepare(ctx, e, &preparation{awaited, wait})
+		e.admitting.resumed = true
 	}
 }
 
