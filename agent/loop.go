@@ -21,7 +21,7 @@ type loop struct {
 
 func newLoop(waiting func() error) *loop {
 	return &loop{
-		calls:   make(chan func(), 128),
+		calls:   make(chan func(), 128), // about one for each pod of a node, so that callers rarely wait
 		waiting: waiting,
 		began:   make(chan struct{}),
 		gone:    make(chan struct{}),

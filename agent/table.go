@@ -68,8 +68,8 @@ func (t *table) admittedBefore(pod *corev1.Pod) bool {
 
 // others returns the admitted pods that have not ended, with their allocated resources and, in their statuses, those
 // that they have. It excludes orphaned pods even while they end: the scheduler counts their resources as free, and a
-// refused replacement would fail for good. ending are the preempted pods that still hold resources. A critical pod
-// in all already counts them.
+// refused replacement would fail for good. ending are the preempted pods that still hold resources: all has
+// the critical pod for which they end.
 func (t *table) others(but types.UID) (all, ending []*corev1.Pod) {
 	for uid, e := range t.workers {
 		switch {

@@ -12,7 +12,7 @@ import (
 // then, for one that no source knows any more, its traces.
 func (p *planner) tearDown() {
 	waiting := p.giveUp()
-	// busy exactly if a container is alive: without, Clearing has asked for the facts below
+	// busy is true exactly if a container is alive. If none is, Clearing was true, and the facts below were observed.
 	busy := p.stopContainers(p.endOf)
 	if busy {
 		p.renew()
