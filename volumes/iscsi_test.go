@@ -21,7 +21,7 @@ import (
 	"github.com/nodelet/nodelet/kube/storage"
 )
 
-// lunNode takes down what it is asked for, and mounts nothing.
+// lunNode takes down what it is asked for, and mounts nothing. For a device it creates the file.
 type lunNode struct {
 	csipb.NodeClient
 	mu        sync.Mutex
@@ -39,6 +39,9 @@ func (n *lunNode) NodeStageVolume(_ context.Context, in *csipb.NodeStageVolumeRe
 func (n *lunNode) NodePublishVolume(_ context.Context, in *csipb.NodePublishVolumeRequest,
 	_ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
 	n.published = in
+	if in.VolumeCapability.GetBlock() != nil {
+		return nil, os.WriteFile(in.TargetPath, nil, 0o600)
+	}
 	return nil, nil
 }
 

@@ -79,8 +79,6 @@ func TestOperations(t *testing.T) {
 		{"device of a driver", of(lunBlock), claimVolume, OnDisk{Plugin: pluginname.CSI, Name: "raw"}, []string{
 			"verify_controller_attached_volume kubernetes.io/iscsi true",
 			"map_volume kubernetes.io/iscsi true",
-			"verify_controller_attached_volume kubernetes.io/iscsi true", // the refresh: the driver has mounted nothing
-			"map_volume kubernetes.io/iscsi true",
 			"unmap_volume kubernetes.io/iscsi true",
 		}},
 		{"volume of a driver", nil, lunOf("chap"), OnDisk{Plugin: pluginname.CSI, Name: "data"}, []string{
