@@ -19,6 +19,7 @@ import (
 	"github.com/nodelet/nodelet/cri/logs"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/test/cri/fake"
 )
 
 func (w *world) podAPI() *podapi.Server {
@@ -29,10 +30,11 @@ func (w *world) podAPI() *podapi.Server {
 	})
 }
 
-// log puts lines into the log of the only container, as the runtime does.
+// log puts lines into the log of the newest instance, as the runtime does.
 func (w *world) log(lines string) {
 	w.t.Helper()
-	path := w.runtime.Containers()[0].LogPath
+	all := w.runtime.Containers()
+	path := all[len(all)-1].LogPath
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
 		_, err = f.WriteString(lines)
@@ -61,6 +63,41 @@ func TestPodAPIFollows(t *testing.T) {
 		w.runtime.ExitContainer(w.runtime.Containers()[0].Id, 0, "")
 		if err := <-done; err != nil || out.String() != "first\nlast\n" {
 			t.Errorf("followed log: got %q, %v, want both lines", out.String(), err)
+		}
+	})
+}
+
+// TestPodAPIFollowsInPostStart checks that the log of a container whose postStart hook runs is read and followed until
+// the container has ended, and that the one before it is the previous one.
+func TestPodAPIFollowsInPostStart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.run(apiPod("web", func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: command("warm")}}
+		}))
+		synctest.Wait()
+		w.log("2026-01-02T03:04:05.000000000Z stdout F before\n")
+		w.commandsEnd(fake.ExecOutcome{Takes: time.Hour})
+		w.exit("app", 1)
+		w.sleep(time.Minute)
+		w.checkRunning("web/app#1")
+		w.log("2026-01-02T03:05:05.000000000Z stdout F first\n")
+		read := func(o corev1.PodLogOptions) string {
+			var out bytes.Buffer
+			err := w.podAPI().Logs(t.Context(), server.Container{Namespace: "default", Pod: "web", Name: "app"}, &o, &out, &out)
+			if err != nil {
+				t.Error(err)
+			}
+			return out.String()
+		}
+		if got := read(corev1.PodLogOptions{Previous: true}); got != "before\n" {
+			t.Errorf("previous log: got %q, want that of the first instance", got)
+		}
+		followed := make(chan string, 1)
+		go func() { followed <- read(corev1.PodLogOptions{Follow: true}) }()
+		w.log("2026-01-02T03:05:06.000000000Z stdout F last\n")
+		w.exit("app", 1)
+		if got := <-followed; got != "first\nlast\n" {
+			t.Errorf("followed log: got %q, want both lines of the instance whose hook runs", got)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func (s *Server) Logs(
 	if _, found := podutil.Container(&v.Pod.Spec, of.Name); found == nil {
 		return server.NotFound("container %q not found in pod %q", of.Name, of.Pod)
 	}
-	id, err := instanceToRead(&v.Status, of.Pod, of.Name, o.Previous)
+	id, err := instanceToRead(v, of.Name, o.Previous)
 	if err != nil {
 		return server.Errorf(http.StatusBadRequest, "%v", err)
 	}
@@ -80,9 +80,10 @@ func logPath(v agent.PodView, id string) string {
 }
 
 // instanceToRead returns the ID of the instance whose log is requested: the running one, else the last one that ran;
-// with previous the one before that. The errors are the kubelet's; users and tests know them.
-func instanceToRead(s *corev1.PodStatus, pod, name string, previous bool) (string, error) {
-	c := podutil.ContainerStatus(s, name)
+// with previous the one before that. The status of one that runs may say Waiting: its postStart hook runs. The errors
+// are the kubelet's; users and tests know them.
+func instanceToRead(v agent.PodView, name string, previous bool) (string, error) {
+	pod, c := v.Pod.Name, podutil.ContainerStatus(&v.Status, name)
 	if c == nil {
 		return "", fmt.Errorf("container %q in pod %q is not available", name, pod)
 	}
@@ -98,6 +99,8 @@ func instanceToRead(s *corev1.PodStatus, pod, name string, previous bool) (strin
 		return last, nil
 	case st.Running != nil:
 		id = c.ContainerID
+	case st.Waiting != nil && runningID(v, name) != "":
+		id = runningID(v, name)
 	case st.Terminated != nil && st.Terminated.ContainerID != "":
 		id = st.Terminated.ContainerID
 	case st.Terminated != nil || c.LastTerminationState.Terminated != nil:
@@ -128,7 +131,6 @@ func waitingText(reason string) string {
 func ended(v agent.PodView, container, id string) func() (bool, <-chan struct{}) {
 	return func() (bool, <-chan struct{}) {
 		now, changed := v.Latest()
-		c := podutil.ContainerStatus(&now.Status, container)
-		return changed == nil || c == nil || c.State.Running == nil || c.ContainerID != id, changed
+		return changed == nil || runningID(now, container) != podutil.RuntimeID(id), changed
 	}
 }

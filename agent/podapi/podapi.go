@@ -222,12 +222,20 @@ func (s *Server) running(ctx context.Context, c server.Container) (id string, sp
 	if _, spec = podutil.Container(&v.Pod.Spec, c.Name); spec == nil {
 		return "", nil, server.NotFound("container not found (%q)", c.Name)
 	}
-	for _, instance := range v.Running() { // the newest first
-		if instance.GetMetadata().GetName() == c.Name {
-			return instance.Id, spec, nil
-		}
+	if id = runningID(v, c.Name); id != "" {
+		return id, spec, nil
 	}
 	return "", nil, fmt.Errorf("container not found (%q): it is not running", c.Name)
+}
+
+// runningID returns the ID of the running instance of a container, "" if there is none.
+func runningID(v agent.PodView, name string) string {
+	for _, c := range v.Running() { // the newest first
+		if c.GetMetadata().GetName() == name {
+			return c.Id
+		}
+	}
+	return ""
 }
 
 // Exec returns the URL at which the runtime serves a command.
