@@ -157,8 +157,11 @@ func (ru *rules) agentKilled() {
 		ru.ownEnd(&ru.byStop[i])
 	}
 	ru.byStop = nil
+	pod := ru.l.desired.Pod
 	for _, c := range ru.l.containers {
-		ru.unhooked[c.ID] = true
+		st := podutil.ContainerStatus(&pod.Status, c.Name)
+		ru.unhooked[c.ID] = podutil.IsStatic(pod) || c.State != podstate.ContainerRunning || st == nil ||
+			podutil.RuntimeID(st.ContainerID) != c.ID || st.State.Waiting == nil
 	}
 	ru.traceless()
 }

@@ -7,8 +7,8 @@ func (s *Slot) hasPostStart() bool {
 	return s.Spec.Lifecycle != nil && s.Spec.Lifecycle.PostStart != nil
 }
 
-// HookDue reports whether the newest instance was started in this run of the agent and its postStart hook has not
-// succeeded.
+// HookDue reports whether the postStart hook of the newest instance has not succeeded. Of one that an earlier run of
+// the agent has started, that is known if the API shows it as waiting.
 func (s *Slot) HookDue() bool {
 	m := s.state.Memory.Instance(s.Last.ID)
 	return s.hasPostStart() && m.Started && (!m.Hook.Ended || m.Hook.Failure != "")

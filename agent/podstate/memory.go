@@ -51,7 +51,8 @@ type Memory struct {
 
 // InstanceMemory is what is remembered of one container in the runtime.
 type InstanceMemory struct {
-	// Started: this run of the agent has started it. Only then it gets a postStart hook.
+	// Started: this run of the agent has started it, or an earlier one that has not seen its postStart hook succeed. Only
+	// then it gets that hook.
 	Started bool
 	// PreStopped: its preStop hook has begun.
 	PreStopped bool
@@ -297,6 +298,9 @@ func (m *Memory) forget(id string) {
 // See records what the runtime has of the pod: its sandboxes, newest first, and its containers. It may have removed one
 // that failed to start.
 func (m *Memory) See(pod *corev1.Pod, boxes []Sandbox, all []Container, now time.Time) {
+	if m.Reported == nil {
+		m.resumeHooks(pod, all)
+	}
 	if len(boxes) > 0 {
 		m.seeSandbox(&boxes[0], pod, all, now)
 	}
@@ -304,6 +308,20 @@ func (m *Memory) See(pod *corev1.Pod, boxes []Sandbox, all []Container, now time
 		if start, is := f.Step.(StartContainer); is && !contains(all, start.ID) {
 			m.forget(start.ID)
 			m.unstarted(start.Name, f)
+		}
+	}
+}
+
+// resumeHooks finds the instances whose postStart hook was due when an earlier run of the agent ended: they run, and
+// the API shows them as waiting.
+func (m *Memory) resumeHooks(pod *corev1.Pod, all []Container) {
+	for i := range all {
+		c := &all[i]
+		if c.State != ContainerRunning {
+			continue
+		}
+		if st := podutil.ContainerStatus(&pod.Status, c.Name); shows(st, c.ID) && st.State.Waiting != nil {
+			m.instance(c.ID).Started = true
 		}
 	}
 }
