@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -18,8 +19,8 @@ type Options struct {
 	// While the container has not ended, the channel is closed when that may have changed. Nil: it never ends.
 	Follow bool
 	Ended  func() (ended bool, moved <-chan struct{})
-	// Tail is how many of the newest lines to begin with; negative: all of the newest file. Without Follow it is also the
-	// most that is read.
+	// Tail is how many of the newest lines to begin with, of the newest file and of the one before it if that is not
+	// compressed; negative: all of the newest file. Without Follow it is also the most that is read.
 	Tail int64
 	// Limit is the most bytes to write; negative: no limit.
 	Limit int64
@@ -38,8 +39,8 @@ var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, buffer
 var errEnough = errors.New("enough")
 
 // Read writes the log at path, as the CRI names it, to stdout and stderr; a nil writer is a stream that is not wanted.
-// The log that was rotated last is not read, except by a reader that was already in it. Once the file is open, and
-// before its content, it makes one empty write, so that a reader of a quiet log knows that it is served.
+// The log that was rotated last is read only by a reader that was already in it, and for Tail. Once the file is open,
+// and before its content, it makes one empty write, so that a reader of a quiet log knows that it is served.
 func (d *Dir) Read(ctx context.Context, path string, o Options, stdout, stderr io.Writer) error {
 	dir, err := d.open(filepath.Dir(path), os.O_RDONLY)
 	if err != nil {
@@ -105,12 +106,10 @@ type logFile struct {
 	inside *head
 }
 
-func (r *reading) begin(ctx context.Context) (err error) {
-	file, info, err := regular(r.dir, r.name)
-	if err != nil {
+func (r *reading) begin(ctx context.Context) error {
+	if err := r.openFirst(); err != nil {
 		return err
 	}
-	r.file = &logFile{File: file, info: info}
 	r.lines = -1
 	if r.o.Tail < 0 {
 		return nil
@@ -118,8 +117,32 @@ func (r *reading) begin(ctx context.Context) (err error) {
 	if !r.o.Follow {
 		r.lines = r.o.Tail
 	}
-	r.file.at, err = tailStart(ctx, file, r.o.Tail)
+	missing, err := r.file.seekTail(ctx, r.o.Tail)
+	if err == nil && r.old != nil {
+		_, err = r.old.seekTail(ctx, missing)
+	}
 	return err
+}
+
+// openFirst opens the newest file, and for Tail the one before it, if that can be read and is not compressed.
+func (r *reading) openFirst() error {
+	r.moving.RLock() // otherwise the file before it could be the same one
+	defer r.moving.RUnlock()
+	file, info, err := regular(r.dir, r.name)
+	if err != nil {
+		return err
+	}
+	r.file = &logFile{File: file, info: info}
+	if r.o.Tail <= 0 {
+		return nil
+	}
+	rotated, err := r.rotated()
+	if n := len(rotated); err == nil && n > 0 && !strings.HasSuffix(rotated[n-1], gz) {
+		if old, err := r.open(rotated[n-1]); err == nil {
+			r.old, r.left = old, time.Now()
+		}
+	}
+	return nil
 }
 
 func (r *reading) close() {
@@ -133,7 +156,7 @@ func (r *reading) close() {
 
 func (r *reading) run(ctx context.Context) error {
 	if !r.o.Follow {
-		return r.drain(ctx, r.file, true)
+		return errors.Join(r.drainOld(ctx, true), r.drain(ctx, r.file, true))
 	}
 	return r.follow(ctx)
 }
@@ -262,31 +285,31 @@ func flush(w io.Writer) error {
 	return nil
 }
 
-// tailStart returns the offset at which the last n lines begin.
-func tailStart(ctx context.Context, f *os.File, n int64) (int64, error) {
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil || n == 0 {
-		return end, err
+// seekTail moves to where the last n lines begin, and returns how many lines are missing to n.
+func (f *logFile) seekTail(ctx context.Context, n int64) (missing int64, err error) {
+	f.at, err = f.Seek(0, io.SeekEnd)
+	if err != nil || n == 0 || f.at == 0 {
+		return n, err
 	}
-	buf := make([]byte, bufferSize)
-	found := int64(0)
-	for at := end; at > 0; {
+	buf, end := make([]byte, bufferSize), f.at
+	for f.at > 0 {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		size := min(int64(len(buf)), at)
-		at -= size
-		if _, err := f.ReadAt(buf[:size], at); err != nil && err != io.EOF {
+		size := min(int64(len(buf)), f.at)
+		f.at -= size
+		if _, err := f.ReadAt(buf[:size], f.at); err != nil && err != io.EOF {
 			return 0, fmt.Errorf("read the end of log %s: %w", f.Name(), err)
 		}
 		for i := size - 1; i >= 0; i-- {
-			if buf[i] != '\n' || at+i == end-1 { // the line feed at the very end begins no line
+			if buf[i] != '\n' || f.at+i == end-1 { // the line feed at the very end begins no line
 				continue
 			}
-			if found++; found == n {
-				return at + i + 1, nil
+			if n--; n == 0 {
+				f.at += i + 1
+				return 0, nil
 			}
 		}
 	}
-	return 0, nil
+	return n - 1, nil
 }

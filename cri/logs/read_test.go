@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -210,4 +211,40 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("got %d bytes of %d with limit %d, and the error %v, want fewer and no error", n, len(text), limit, err)
 		}
 	})
+}
+
+// TestTailAfterRotation checks that the newest lines include those of the file that was rotated last, until that is
+// compressed, and that a follower gets each once.
+func TestTailAfterRotation(t *testing.T) {
+	d, ctr := newContainer(t)
+	rot := ctr.rotator(d, 5)
+	check := func(tail int64, want ...int) {
+		t.Helper()
+		for _, follow := range []bool{false, true} {
+			o := all()
+			o.Tail, o.Follow = tail, follow
+			o.Ended = func() (bool, <-chan struct{}) { return true, nil }
+			var out, lines bytes.Buffer
+			for _, n := range want {
+				fmt.Fprintf(&lines, "line %d\n", n)
+			}
+			if err := d.Read(t.Context(), ctr.path, o, &out, &out); err != nil || out.String() != lines.String() {
+				t.Errorf("the last %d lines, following %v: got %q, %v, want %q", tail, follow, out.String(), err, lines.String())
+			}
+		}
+	}
+	for range 3 {
+		ctr.say()
+	}
+	rot.Round(t.Context())
+	check(2, 1, 2)
+	check(0)
+	for range 3 {
+		ctr.say()
+	}
+	check(2, 4, 5)
+	check(3, 3, 4, 5)
+	check(5, 1, 2, 3, 4, 5)
+	check(100, 0, 1, 2, 3, 4, 5)
+	check(-1, 3, 4, 5)
 }
