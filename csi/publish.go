@@ -98,7 +98,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 		return nil
 	}
 	k := v.key()
-	if c.staged(ctx, k) && !c.records.get(k).attachedAgain(v, c.cfg.BootID) {
+	if c.records.staged(ctx, k) && !c.records.get(k).attachedAgain(v, c.cfg.BootID) {
 		return nil
 	}
 	secrets, err := v.stageSecrets(ctx) // which may take long: it must not delay other pods that use the volume
@@ -114,7 +114,7 @@ func (c *CSI) stage(ctx context.Context, d *driver, pod types.UID, v *Volume) er
 		return err
 	}
 	rec := c.records.get(k)
-	if c.staged(ctx, k) {
+	if c.records.staged(ctx, k) {
 		return nil
 	}
 	if !c.files.mounted(rec.Staging) {
@@ -161,13 +161,13 @@ func (c *CSI) stageCall(ctx context.Context, lock *callLock, d *driver, rec *rec
 
 // staged reports whether a volume is certainly staged. Without a mount that shows it, a volume that an earlier process
 // has staged is staged again before it is published.
-func (c *CSI) staged(ctx context.Context, k key) bool {
-	rec, fresh := c.records.state(k)
-	if rec.Stage != done || rec.Boot != c.cfg.BootID {
+func (s *store) staged(ctx context.Context, k key) bool {
+	rec, fresh := s.state(k)
+	if rec.Stage != done || rec.Boot != s.boot {
 		return false
 	}
 	if rec.StageMounted {
-		return c.files.works(ctx, rec, rec.Staging)
+		return s.files.works(ctx, rec, rec.Staging)
 	}
 	return fresh
 }

@@ -31,8 +31,6 @@ type record struct {
 	OnePod bool `json:"onePod,omitempty"`
 	// SELinux is the label that the volume is mounted with, for all that use it.
 	SELinux string `json:"selinux,omitempty"`
-	// Wanted is the label that the first of the pods that use the volume wants, see SELinux. Nil: not known.
-	Wanted *string `json:"wanted,omitempty"`
 	// Size is the size in bytes that the volume has on this node; 0: not known.
 	Size int64 `json:"size,omitempty"`
 	// Attachment identifies the attachment with which the volume was staged; empty: not known.

@@ -32,14 +32,18 @@ type store struct {
 	hidden map[string]string
 }
 
-// volume is a record in use. store.mu guards rec and fresh; rec is replaced, never written through.
+// volume is a record in use. store.mu guards its fields; rec is replaced, never written through.
 type volume struct {
 	rec *record
 	// fresh: staged by this process.
 	fresh bool
 	// kept: it was there when the process began, so a hidden use may be one of it. It is not unstaged while there is one.
 	kept bool
-	// refused is the size that its driver has refused because the volume is in use; 0: none. store.mu guards it.
+	// begun has the uses, by useID, that this process has begun or gone on with, and wanted is the SELinux label that the
+	// first of them wants, see SELinux.
+	begun  map[string]bool
+	wanted *string
+	// refused is the size that its driver has refused because the volume is in use; 0: none.
 	refused int64
 	// lines of the journal that this process has written; store.writing guards it.
 	lines int
@@ -87,6 +91,7 @@ func (s *store) update(k key, must durability, change func(*record)) error {
 	}
 	s.mu.Lock()
 	v.rec, s.volumes[k] = next, v
+	maps.DeleteFunc(v.begun, func(id string, _ bool) bool { return next.Uses[id] == nil })
 	if next.over() {
 		delete(s.volumes, k)
 	}
@@ -126,6 +131,32 @@ func (s *store) mark(k key, id string, to state) error {
 		u.Mounted = to == done && s.files.mounted(u.Target)
 		r.Boot = s.boot
 	})
+}
+
+// begin notes that this process knows of a use, and calls SELinux.Begun if that is new.
+func (s *store) begin(v *Volume, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, label := s.volumes[v.key()], &v.SELinux
+	if of == nil || of.begun[id] {
+		return
+	}
+	first := len(of.begun) == 0
+	if first {
+		of.begun, of.wanted = map[string]bool{}, label.Wanted
+	}
+	of.begun[id] = true
+	if label.Begun != nil {
+		label.Begun(first, differ(of.wanted, label.Wanted))
+	}
+}
+
+// hasBegun reports whether this process knows of a use.
+func (s *store) hasBegun(k key, id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.volumes[k]
+	return v != nil && v.begun[id]
 }
 
 // setSize changes the recorded size of a volume that a pod uses, and returns the new one.

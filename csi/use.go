@@ -10,13 +10,14 @@ import (
 
 // Use records that a pod is going to use a volume. From then on the volume counts as in use and is not unstaged;
 // Unpublish ends the use. The record reaches the disk with the first call to the driver. For an existing use only
-// Attachable and the APIName are updated.
+// Attachable and the APIName are updated, and SELinux.Begun is called if an earlier process has begun it.
 func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	if err := v.check(pod); err != nil {
 		return err
 	}
 	id := useID(pod, v.Name)
 	if rec := c.records.get(v.key()); rec != nil && rec.Uses[id] != nil {
+		c.records.begin(v, id)
 		return c.records.setAttached(v)
 	}
 	lock, err := c.calls.lock(ctx, v.key())
@@ -25,7 +26,6 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	}
 	defer lock.release()
 	rec := c.records.get(v.key())
-	first := rec == nil || c.records.isUnused(v.key())
 	if err := c.checkMode(ctx, lock, rec, v); err != nil {
 		return err
 	}
@@ -39,9 +39,6 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 		r.name(v)
 		r.Attachable, r.OnePod = v.Attachable, onePod
 		r.SELinux = v.SELinux.Mount
-		if first {
-			r.Wanted = v.SELinux.Wanted
-		}
 		if r.Staging == "" || len(r.Uses) == 0 && r.Stage == none { // the handle may have moved to another PersistentVolume
 			r.Staging, r.Size = layoutOf(v.Driver).staging(v), 0
 		}
@@ -53,10 +50,14 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	if c.records.reveal(id) {
 		c.unstageUnused()
 	}
-	if v.SELinux.Begun != nil {
-		v.SELinux.Begun(first, !first && differ(rec.Wanted, v.SELinux.Wanted))
-	}
+	c.records.begin(v, id)
 	return nil
+}
+
+// Begun reports whether this process has begun the use of a volume by a pod, or has gone on with it. Use needs no
+// SELinux of such a volume.
+func (c *CSI) Begun(pod types.UID, v *Volume) bool {
+	return c.records.hasBegun(v.key(), useID(pod, v.Name))
 }
 
 // differ reports whether two labels are known and not the same.

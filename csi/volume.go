@@ -54,8 +54,8 @@ type SELinux struct {
 	// Wanted is what Mount would be if volumes of every access mode were mounted with a label. Nil: not known, or the
 	// driver cannot do that.
 	Wanted *string
-	// Begun, unless nil, is called when the pod has begun to use the volume. first: no other pod uses it. conflict: those
-	// that do want another label.
+	// Begun, unless nil, is called when the pod has begun to use the volume, and once by a restarted agent. first: it has
+	// not been called for another pod that uses the volume. conflict: the first one wants another label.
 	Begun func(first, conflict bool)
 }
 

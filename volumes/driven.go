@@ -36,8 +36,8 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 	v := d.volume
 	v.Unstarted = d.Unstarted
 	published := d.csi.Has(ctx, d.Pod.UID, v)
-	if d.pv != nil && !published { // a mounted volume keeps its label
-		if v.SELinux, err = d.seLinux(); err != nil {
+	if d.pv != nil && !d.csi.Begun(d.Pod.UID, v) {
+		if v.SELinux, err = d.seLinux(); err != nil && !published { // a mounted volume keeps its label
 			return mounted, p, err
 		}
 	}
