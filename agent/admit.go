@@ -223,8 +223,7 @@ func (a *admitter) finish(ctx context.Context, e *entry, awaited Wait,
 }
 
 // discardFitting ends the workers of static pods that are tried again: those that were refused and can be admitted now,
-// and those whose eviction was called off and that have ended. A refused pod then goes through admission again. An
-// evicted one goes on as after a restart of the agent.
+// and those whose eviction was called off and that have ended. Both then go through admission again.
 func (a *admitter) discardFitting() {
 	for uid, e := range a.table.workers {
 		due := !e.retryAt.IsZero() && !time.Now().Before(e.retryAt)

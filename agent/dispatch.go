@@ -30,7 +30,7 @@ type dispatcher struct {
 func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	listed, inRuntime := d.table.listed[pod.UID]
 	facts := listedFacts(pod.UID, listed)
-	facts.stale = !inRuntime && d.table.admittedBefore(pod) // an earlier worker may have left instances
+	facts.stale = !inRuntime && d.table.hasTraces(pod.UID) // an earlier worker may have left instances
 	worker := newWorker(d.cfg, facts, func() { d.loop.post(func() { d.onRelease(ctx, pod) }) })
 	e := &entry{source: pod, worker: worker, fingerprint: listed.Fingerprint}
 	d.table.workers[pod.UID] = e
@@ -43,8 +43,7 @@ func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 		e.worker.run(running)
 		discard()
 		d.loop.post(func() {
-			delete(d.table.workers, pod.UID)
-			delete(d.table.listed, pod.UID)
+			d.table.workerEnded(pod.UID)
 			d.reconcile(ctx)
 		})
 	})

@@ -215,6 +215,30 @@ func TestStaticPodComesBackBeforeRemoval(t *testing.T) {
 	}
 }
 
+// TestStaticPodComesBackToTakenResources checks that a static pod whose manifest was put back is admitted once more,
+// also if the runtime cannot remove what is left of it: it had given up what it held.
+func TestStaticPodComesBackToTakenResources(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.runtime.Inject(&fake.Fault{Verb: "RemovePodSandbox", Err: errors.New("device or resource busy")})
+		first, second := staticPod("first", "0123", withCPU("3")), staticPod("second", "4567", withCPU("3"))
+		w.run(first)
+		w.sleep(time.Second)
+		w.remove(first.UID)
+		w.sleep(10 * time.Second)
+		w.run(second)
+		w.sleep(time.Second)
+		w.run(first)
+		w.sleep(2 * time.Minute)
+		w.checkRunning("second/app#0")
+		if n := len(w.eventsWith("OutOfcpu")) + len(w.eventsWith("UnexpectedAdmissionError")); n != 1 {
+			t.Errorf("got %d events that the pod is refused, want 1", n)
+		}
+		w.remove(second.UID)
+		w.sleep(2 * time.Minute)
+		w.checkRunning("first/app#0")
+	})
+}
+
 // TestMirror checks that only the mirror pod gets the status of a static pod.
 func TestMirror(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -21,11 +21,23 @@ type table struct {
 	// listed are the pods of the runtime's last list that have not gone since; nil before the first list.
 	listed  map[types.UID]cri.PodSummary
 	workers map[types.UID]*entry
-	files   PodFiles
+	// again are the pods that their source has and whose worker has ended: they hold nothing any more.
+	again map[types.UID]bool
+	files PodFiles
 }
 
 func newTable(files PodFiles) *table {
-	return &table{set: &pods.Set{}, workers: map[types.UID]*entry{}, files: files}
+	return &table{set: &pods.Set{}, workers: map[types.UID]*entry{}, again: map[types.UID]bool{}, files: files}
+}
+
+// workerEnded forgets the worker of a pod, which has ended.
+func (t *table) workerEnded(uid types.UID) {
+	delete(t.workers, uid)
+	delete(t.listed, uid)
+	delete(t.again, uid)
+	if t.set.Pods[uid] != nil {
+		t.again[uid] = true
+	}
 }
 
 // complete reports whether every source has synced and the runtime has listed its pods.
@@ -56,13 +68,19 @@ func (t *table) pending() []*corev1.Pod {
 	return found
 }
 
-// admittedBefore reports whether an earlier run of the agent has admitted the pod. It looks at the runtime and the disk
-// of the node: other clients can write the status in the API, and a static pod has no status of its own.
+// admittedBefore reports whether an earlier run of the agent has admitted the pod, which has not ended since. It looks
+// at the runtime and the disk of the node: other clients can write the status in the API, and a static pod has no
+// status of its own.
 func (t *table) admittedBefore(pod *corev1.Pod) bool {
-	if _, inRuntime := t.listed[pod.UID]; inRuntime {
+	return !t.again[pod.UID] && t.hasTraces(pod.UID)
+}
+
+// hasTraces reports whether the runtime or the disk may have something of a pod.
+func (t *table) hasTraces(uid types.UID) bool {
+	if _, inRuntime := t.listed[uid]; inRuntime {
 		return true
 	}
-	onDisk, err := t.files.HasPodDir(pod.UID)
+	onDisk, err := t.files.HasPodDir(uid)
 	return onDisk || err != nil
 }
 
@@ -139,11 +157,7 @@ func (t *table) ended(pod types.UID) bool {
 	if e := t.workers[pod]; e != nil {
 		return e.worker.isReleased() || finished(e.pod()) && e.worker.stopped()
 	}
-	if _, runs := t.listed[pod]; runs || t.listed == nil || !t.unwanted(pod) {
-		return false
-	}
-	onDisk, err := t.files.HasPodDir(pod)
-	return !onDisk && err == nil
+	return t.listed != nil && t.unwanted(pod) && !t.hasTraces(pod)
 }
 
 // present returns the pods that keep their names, and those without a worker that have something in the runtime, by
