@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -37,12 +36,6 @@ func (w *world) blockVolume(name string) *csi.Volume {
 	return v
 }
 
-// holds reports whether a file of sysfs says that a loop device holds a file.
-func holds(backing, held string) bool {
-	text, err := os.ReadFile(backing)
-	return err == nil && strings.HasPrefix(string(text), held)
-}
-
 // release releases the device that is held at a path. A process that another test forks has it open for a moment.
 func (w *world) release(held string) {
 	w.T.Helper()
@@ -57,17 +50,15 @@ func TestBlockVolumeIsHeld(t *testing.T) {
 	w, v := newBlockWorld(t)
 	p := w.publish("pod-1", v)
 	held := w.devices("pv-a/dev/pod-1")
-	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	loops, err := filepath.Glob("/dev/loop[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(loops, func(backing string) bool { return holds(backing, held) })
+	i := slices.IndexFunc(loops, func(loop string) bool { return mounts.Held(loop) == held })
 	if !mounts.SameDevice(p.Path, held) || i < 0 {
 		t.Fatalf("%s is not the device %s, or no loop device holds it", held, p.Path)
 	}
-	backing := loops[i]
-	loop := filepath.Join("/dev", filepath.Base(filepath.Dir(filepath.Dir(backing))))
-	look, err := os.Open(loop)
+	look, err := os.Open(loops[i])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +67,8 @@ func TestBlockVolumeIsHeld(t *testing.T) {
 	}
 	look.Close()
 	w.unpublish("pod-1", v)
-	if holds(backing, held) {
-		t.Fatalf("got %s attached, want it detached", backing)
+	if mounts.Held(loops[i]) == held {
+		t.Fatalf("got %s attached, want it detached", loops[i])
 	}
 	w.nothingLeft()
 }

@@ -15,18 +15,35 @@ import (
 // open device to another one: if the device goes away, a container that starts later gets errors, not another disk. The
 // loop device is read-only and outlasts this process.
 //
-// The directory of the file must be there. What is no block device is left alone: no runtime gives it to a container.
+// The directory of the file must be there. What is no block device is left alone: no runtime gives it to a container. A
+// device that is missing is an error, and what is held stays: it may be this device.
 func Hold(device, path string) error {
+	wanted, err := number(device)
+	if err != nil || wanted == 0 {
+		return err
+	}
 	if At(path) && !SameDevice(device, path) {
 		if err := Release(path); err != nil {
 			return err
 		}
 	}
-	if !At(path) {
-		if isDevice, err := bind(device, path); err != nil || !isDevice {
+	bound := !At(path)
+	if bound {
+		if err := bind(device, path, wanted); err != nil {
 			return err
 		}
 	}
+	if err := holdMounted(path); err != nil {
+		if bound {
+			err = errors.Join(err, Unmount(path))
+		}
+		return fmt.Errorf("hold block device %s open by a loop device: %w", device, err)
+	}
+	return nil
+}
+
+// holdMounted attaches a loop device to the device that is mounted on a file, unless one is.
+func holdMounted(path string) error {
 	name, err := kernelName(path)
 	if err != nil {
 		return err
@@ -36,42 +53,63 @@ func Hold(device, path string) error {
 	}
 	file, err := os.OpenFile(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return fmt.Errorf("hold a block device open: %w", err)
+		return err
 	}
 	defer file.Close()
-	if err := attachLoop(file); err != nil {
-		return fmt.Errorf("hold block device %s open by a loop device: %w", device, err)
-	}
-	return nil
+	return attachLoop(file)
 }
 
 // SameDevice reports whether two paths lead to the same block device.
 func SameDevice(a, b string) bool {
-	one, two := number(a), number(b)
-	return one != 0 && one == two
+	one, errOne := number(a)
+	two, errTwo := number(b)
+	return errOne == nil && errTwo == nil && one != 0 && one == two
 }
 
-// number returns the number of a block device, links followed; 0 for anything else.
-func number(path string) uint64 {
+// number returns the number of a block device, links followed; 0 for what is none.
+func number(path string) (uint64, error) {
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return 0
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return st.Rdev
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return 0, nil
+	}
+	return st.Rdev, nil
 }
 
-// bind mounts a device on a file. It reports whether there is a block device.
-func bind(device, path string) (isDevice bool, err error) {
+// Held returns the file behind which a loop device is, as the kernel names it; empty if the path leads to none. A link
+// such as those in /dev/disk/by-uuid may lead to the loop device that holds the disk.
+func Held(path string) string {
+	n, err := number(path)
+	if err != nil || unix.Major(n) != loopMajor {
+		return ""
+	}
+	return backing(fmt.Sprintf("/sys/dev/block/%d:%d/loop/backing_file", loopMajor, unix.Minor(n)))
+}
+
+// backing returns what a file of sysfs says, empty if the loop device is attached to nothing. When a disk goes away,
+// its file in /dev is deleted.
+func backing(file string) string {
+	text, _ := os.ReadFile(file)
+	return strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), " (deleted)")
+}
+
+// bind mounts the device of a number on a file.
+func bind(device, path string, wanted uint64) error {
 	source, err := os.OpenFile(device, unix.O_PATH, 0)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer source.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(source.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return false, err
+	n, err := number(opened(source))
+	if err == nil && n != wanted {
+		err = fmt.Errorf("%s has just become another device", device)
 	}
-	return true, BindDevice(source, path)
+	if err != nil {
+		return err
+	}
+	return BindDevice(source, path)
 }
 
 // BindDevice mounts an open block device on a file, which it creates if it is missing. The file stays this device even
@@ -84,11 +122,14 @@ func BindDevice(device *os.File, path string) error {
 	if err := file.Close(); err != nil {
 		return err
 	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", device.Fd()), path, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(opened(device), path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind mount block device %s: %w", device.Name(), err)
 	}
 	return nil
 }
+
+// opened returns a path that leads to an open file.
+func opened(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 // attachTries bounds the attempts to attach a loop device: others may take the free one first.
 const attachTries = 100
@@ -161,16 +202,11 @@ func Release(path string) error {
 	return Unmount(path)
 }
 
-// loopsOf returns the loop devices behind which a file is, such as /dev/loop3. When a disk goes away, its file in /dev
-// is deleted.
+// loopsOf returns the loop devices behind which a file is, such as /dev/loop3.
 func loopsOf(path string) (loops []string, err error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has just been detached
-		}
-		if strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), " (deleted)") == path {
+		if backing(file) == path {
 			loops = append(loops, "/dev/"+filepath.Base(filepath.Dir(filepath.Dir(file))))
 		}
 	}

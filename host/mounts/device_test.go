@@ -41,6 +41,18 @@ func release(t *testing.T, path string) {
 	}
 }
 
+// makeNode makes another node of a device.
+func makeNode(t *testing.T, node, device string) {
+	t.Helper()
+	n, err := number(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(n)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestHold checks that the kernel does not give the number of a device that is held to another one when the device goes
 // away, also if its file in /dev is deleted, and that Release leaves nothing behind.
 func TestHold(t *testing.T) {
@@ -50,9 +62,7 @@ func TestHold(t *testing.T) {
 	device, there := testDevice(t)
 	dir := t.TempDir()
 	node, path := filepath.Join(dir, "node"), filepath.Join(dir, "held")
-	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(number(device))); err != nil {
-		t.Fatal(err)
-	}
+	makeNode(t, node, device)
 	for range 2 {
 		if err := Hold(node, path); err != nil {
 			t.Fatal(err)
@@ -96,6 +106,49 @@ func TestHoldAnother(t *testing.T) {
 		}
 	}
 	release(t, path)
+}
+
+// TestHoldMissing checks that a device is not released when the link to it leads nowhere any more: it has gone away,
+// and the link may lead to another one next.
+func TestHoldMissing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loop devices and mounts")
+	}
+	device, _ := testDevice(t)
+	dir := t.TempDir()
+	node, link := filepath.Join(dir, "node"), filepath.Join(dir, "link")
+	path := filepath.Join(dir, "held")
+	makeNode(t, node, device)
+	if err := errors.Join(os.Symlink(node, link), Hold(link, path), os.Remove(node)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Hold(link, path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want that the device is missing", err)
+	}
+	if loops, err := loopsOf(path); err != nil || len(loops) != 1 || !SameDevice(device, path) {
+		t.Errorf("got loop devices %q, %v, want the one that holds %s", loops, err, device)
+	}
+	release(t, path)
+}
+
+// TestHoldFails checks that a device that cannot be held is not left mounted: next time, another one may be at its
+// path.
+func TestHoldFails(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	dir := t.TempDir()
+	node, path := filepath.Join(dir, "node"), filepath.Join(dir, "held")
+	// No driver has this number: it is kept for local use.
+	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(127, 0))); err != nil {
+		t.Fatal(err)
+	}
+	if err := Hold(node, path); err == nil {
+		t.Error("got no error for a device without a driver")
+	}
+	if At(path) {
+		t.Error("got it left mounted, want it unmounted")
+	}
 }
 
 // TestHoldNoDevice checks that nothing is done for what is no block device, and that a missing one is an error.

@@ -1,7 +1,9 @@
 // Package podfs sets up and removes what is below the pods' directories on this node, <root-dir>/pods/<uid>.
 //
 // It owns these directories: the volumes in them, their tmpfs mounts, the bind mounts of subPaths, etc-hosts,
-// termination logs. The layout is the kubelet's, so that a node with running pods can be handed over and back.
+// termination logs. It also owns where the devices of local block volumes are held open, below
+// <root-dir>/plugins/kubernetes.io~local-volume/volumeDevices. The layout is the kubelet's, so that a node with running
+// pods can be handed over and back.
 //
 // It never decides when a volume is needed, never talks to the API server or the runtime (content comes through
 // Objects), keeps no state in memory between two calls, and never deletes across a mount point.

@@ -3,6 +3,7 @@ package podfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -522,4 +523,47 @@ func TestBlockDeviceIsKept(t *testing.T) {
 	if all, err := v.List(p.Pod.UID); err != nil || len(all) > 0 {
 		t.Errorf("got volumes %v, %v, want none", all, err)
 	}
+}
+
+// TestBlockDeviceOfTwoPods checks that a pod gets the device itself although its link leads to the loop device that
+// holds it for another pod, as udev has it for names such as those in /dev/disk/by-uuid.
+func TestBlockDeviceOfTwoPods(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	device, link := loopDevice(t), filepath.Join(t.TempDir(), "disk")
+	for i, target := range []string{device, ""} {
+		if target == "" {
+			target = holderOf(t, v.devices.at("pod-0", "pv"))
+		}
+		if err := errors.Join(os.RemoveAll(link), os.Symlink(target, link)); err != nil {
+			t.Fatal(err)
+		}
+		p := persistent(testPod(), localOf(link, nil))
+		p.Pod.UID, p.Block = types.UID(fmt.Sprint("pod-", i)), true
+		m, err := v.MountPersistent(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !mounts.SameDevice(m.Device, device) {
+			t.Errorf("pod %d: %s is not %s", i, m.Device, device)
+		}
+	}
+	unmountLocal(t, v, "pod-0")
+	unmountLocal(t, v, "pod-1")
+}
+
+// holderOf returns the loop device that holds a device.
+func holderOf(t *testing.T, held string) string {
+	t.Helper()
+	loops, err := filepath.Glob("/dev/loop[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, loop := range loops {
+		if mounts.Held(loop) == held {
+			return loop
+		}
+	}
+	t.Fatalf("no loop device holds %s", held)
+	return ""
 }

@@ -61,7 +61,7 @@ func (v *FS) mountDevice(ctx context.Context, uid types.UID, name, path string) 
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return Mounted{}, pathError("symlink", links, name, err)
 	}
-	return Mounted{Device: device, MountPoint: true}, v.devices.hold(ctx, source, device)
+	return Mounted{Device: device}, v.devices.hold(ctx, source, device)
 }
 
 func (d *localDevices) hold(ctx context.Context, source, device string) error {
@@ -72,6 +72,13 @@ func (d *localDevices) hold(ctx context.Context, source, device string) error {
 	defer unlock()
 	if err := os.MkdirAll(filepath.Dir(device), 0o750); err != nil {
 		return err
+	}
+	of, err := filepath.EvalSymlinks(filepath.Dir(device))
+	if err != nil {
+		return err
+	}
+	if held := mounts.Held(source); filepath.Dir(held) == of { // for another pod: a link leads to what holds the device
+		source = held
 	}
 	return mounts.Hold(source, device)
 }

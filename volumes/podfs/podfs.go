@@ -116,7 +116,7 @@ type Mounted struct {
 	ExtraGroup *int64
 	// ReadOnly: containers get no write access, whatever their volumeMount says.
 	ReadOnly bool
-	// MountPoint: something is mounted on HostPath or Device. A container without that would write to the node's disk.
+	// MountPoint: something is mounted on HostPath. A container without that would write to the node's disk.
 	MountPoint bool
 	// SELinuxRelabel: the runtime may relabel the content.
 	SELinuxRelabel bool
