@@ -35,7 +35,10 @@ type probed struct {
 	started, readinessOnly bool
 }
 
-// publish passes on the result of a plan: the status, the containers to probe, and what explain shows.
+// publish passes on the result of a plan: the status, the containers to probe, and what explain shows. The sequence
+// counts:
+//   - events and countEnds compare with the status before, so memory.Report comes after publish;
+//   - others read the result when Watchers or onRelease is called, and isReleased in the latter: these are set first.
 func (w *worker) publish(p plan.Plan) {
 	w.probe(p.Probes, p.Status.PodIP)
 	w.backoffEvents(p.Status)

@@ -12,7 +12,12 @@ import (
 	"github.com/nodelet/nodelet/kube/poddir"
 )
 
-// Volume is one volume as the API describes it, for one pod.
+// Volume is one volume as the API describes it, for one pod. All calls need what identifies it: Driver, Handle, Name,
+// Directory, Block and Ephemeral. Besides,
+//   - Has needs Unstarted;
+//   - Use needs AccessMode, Attachable and Attachment.APIName, and SELinux unless Begun;
+//   - Keep needs what Has and Use need;
+//   - Publish needs Republish too, and all of it if it has to call the driver.
 type Volume struct {
 	Driver, Handle string
 	// Name is the PersistentVolume's, or that of the pod's volume for an inline one: the name of its directories.

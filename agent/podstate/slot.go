@@ -21,7 +21,8 @@ type Slot struct {
 	// container has succeeded there, and a sidecar has started. The runtime may have lost the record of that, and another
 	// instance may have run since.
 	Passed bool
-	// Lost: the runtime no longer has Last, so Last was rebuilt from the reported status.
+	// Lost: the runtime no longer has Last, so Last was rebuilt from the reported status. A reset may change its end; see
+	// findReset.
 	Lost bool
 	// Reset: the last instance that was started was removed so that all containers can restart, and the API does not show
 	// that yet.

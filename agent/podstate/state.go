@@ -12,6 +12,7 @@ import (
 // State is what follows from the facts about one pod: everything that more than one of the decisions of plan and
 // podstatus need. Its methods change nothing, and its fields do not change after New has returned.
 type State struct {
+	// Desired is what New got, but Stop and Rejected are those that still count; see keepResult.
 	Desired
 	Observed
 	// Current is the sandbox in which containers run; nil if none is usable.
