@@ -474,7 +474,7 @@ var mutants = map[string]mutant{
 
 // asksForReset reports whether an existing instance has requested a reset.
 func asksForReset(d podstate.Desired, o podstate.Observed) bool {
-	return slices.ContainsFunc(podstate.New(d, o).Slots, podstate.AsksForReset)
+	return slices.ContainsFunc(podstate.New(d, o).Slots, (*podstate.Slot).AsksForReset)
 }
 
 func stopping(d podstate.Desired, o podstate.Observed) bool { return podstate.New(d, o).Ending != nil }

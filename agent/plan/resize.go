@@ -16,7 +16,7 @@ func (p *planner) resize() {
 		p.step(podstate.ResizePod{To: size})
 		return
 	}
-	lowering, others, holder := resizes(p.State)
+	lowering, others, holder := p.resizes()
 	for _, s := range lowering {
 		p.step(s)
 	}
@@ -36,13 +36,13 @@ func (p *planner) resize() {
 // resizes returns the resizes in place: those that lower memory, and the others. While a running container still has to
 // get less memory, which may be refused for good, it is the holder of the others: they keep what they have, because
 // together the containers could use more than the pod's cgroup has. One that restarts for that has it until it ends.
-func resizes(state *podstate.State) (lowering, others []podstate.Resize, holder string) {
-	for _, slot := range state.Slots {
+func (p *planner) resizes() (lowering, others []podstate.Resize, holder string) {
+	for _, slot := range p.Slots {
 		inPlace := slot.ResizesInPlace()
 		if !inPlace && !slot.ResizeRestarts() {
 			continue
 		}
-		s := resizeOf(state, slot)
+		s := p.resizeOf(slot)
 		if s.LowersMemory {
 			holder = s.Name
 		}
@@ -57,10 +57,10 @@ func resizes(state *podstate.State) (lowering, others []podstate.Resize, holder 
 }
 
 // resizeOf returns the resize of a running container to its allocated size. One in flight may have had its effect.
-func resizeOf(state *podstate.State, slot *podstate.Slot) podstate.Resize {
-	to, has := state.Allocation.Containers[slot.Spec.Name].Size, slot.Last.Size
+func (p *planner) resizeOf(slot *podstate.Slot) podstate.Resize {
+	to, has := p.Allocation.Containers[slot.Spec.Name].Size, slot.Last.Size
 	s := podstate.Resize{ID: slot.Last.ID, Name: slot.Spec.Name, To: to}
-	running, changes := state.Memory.InFlight(s.Key()).(podstate.Resize)
+	running, changes := p.Memory.InFlight(s.Key()).(podstate.Resize)
 	s.LowersMemory = has == nil || lower(to.Memory, has.Memory) || changes && lower(to.Memory, running.To.Memory)
 	return s
 }

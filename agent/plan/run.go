@@ -65,7 +65,7 @@ func (p *planner) removeOld() {
 		c := &p.Containers[i]
 		kept[c.SandboxID] = true
 		slot := p.SlotOf(c)
-		if !c.Alive() && (slot == nil || tooLate(p.Memory, slot)) && !p.KeepsPrevious(c) {
+		if !c.Alive() && (slot == nil || p.tooLate(slot)) && !p.KeepsPrevious(c) {
 			p.remove(c)
 		}
 	}
@@ -90,9 +90,9 @@ func (p *planner) remove(c *podstate.Container) {
 
 // tooLate reports whether the newest instance of an init container must not start any more: a later container has
 // started before it was created.
-func tooLate(memory podstate.Recall, slot *podstate.Slot) bool {
+func (p *planner) tooLate(slot *podstate.Slot) bool {
 	return slot.Role == podutil.RoleInit && slot.Passed && slot.Last.State == podstate.ContainerCreated &&
-		!memory.Starting(slot.Last.ID)
+		!p.Memory.Starting(slot.Last.ID)
 }
 
 // syncContainers plans the containers whose turn it is: ephemeral ones at any time, init containers one after the other
@@ -242,7 +242,7 @@ func (p *planner) ensureImages(slot *podstate.Slot, attempt uint32) bool {
 // runsAgain reports whether the container may run after its newest instance has ended. In a new sandbox a
 // finished init container runs once more, since its work went with the old one.
 func runsAgain(slot *podstate.Slot) bool {
-	if slot.Role == podutil.RoleInit && !slot.InCurrentSandbox && !podstate.InitIncomplete(slot) {
+	if slot.Role == podutil.RoleInit && !slot.InCurrentSandbox && !slot.InitIncomplete() {
 		return true
 	}
 	return slot.Restarts()

@@ -110,7 +110,7 @@ func (p *planner) stopContainers(stopOf func(*podstate.Container) podstate.StopC
 	held := p.stopUnknown()
 	busy = held
 	for _, slot := range p.Slots {
-		held = held || slot.Role == podutil.RoleApp && mayRun(p.Memory, slot)
+		held = held || slot.Role == podutil.RoleApp && p.mayRun(slot)
 		if !slot.Alive() {
 			continue
 		}
@@ -134,15 +134,15 @@ func (p *planner) stopContainers(stopOf func(*podstate.Container) podstate.StopC
 				p.stop(slot.Last, s)
 			}
 		}
-		held = held || mayRun(p.Memory, slot)
+		held = held || p.mayRun(slot)
 	}
 	return busy
 }
 
 // mayRun reports whether the newest instance of a container is alive, or is being started and may be so at any time.
-func mayRun(memory podstate.Recall, slot *podstate.Slot) bool {
+func (p *planner) mayRun(slot *podstate.Slot) bool {
 	return slot.Alive() ||
-		slot.Last != nil && slot.Last.State == podstate.ContainerCreated && memory.Starting(slot.Last.ID)
+		slot.Last != nil && slot.Last.State == podstate.ContainerCreated && p.Memory.Starting(slot.Last.ID)
 }
 
 // stopUnknown stops instances that are not the newest of a container in the spec: of an orphan, all of

@@ -31,7 +31,7 @@ func ParseResetMark(content string) ResetMark {
 // AsksForReset reports whether the exit of the newest instance requests a reset by the container's restart rules. In a
 // reset all containers of the pod restart (RestartAllContainers, KEP-5532). An instance that the agent itself has
 // stopped so that another follows requests none.
-func AsksForReset(s *Slot) bool {
+func (s *Slot) AsksForReset() bool {
 	c := s.Last
 	if s.Role == podutil.RoleEphemeral || c == nil || c.State != ContainerExited || c.removedForReset() ||
 		s.StoppedToRestart() {
@@ -56,7 +56,7 @@ func (s *State) findReset() {
 	s.resetAsked = s.ResetMark == ResetRemoving
 	due := s.resetAsked || s.ResetMark == ResetUnmarked && podutil.IsTrue(s.Reported, corev1.AllContainersRestarting)
 	for _, slot := range s.Slots {
-		if AsksForReset(slot) {
+		if slot.AsksForReset() {
 			due, s.resetAsked = true, s.resetAsked || !slot.Lost
 		}
 	}

@@ -85,22 +85,22 @@ func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
 	if r := s.state.Memory.Instance(s.Last.ID).Resized; r != nil {
 		return r
 	}
-	if g.shownBy(s) {
+	if s.shownWith(g) {
 		return &g.Resources
 	}
 	return s.state.Allocation.madeWith(s.Last)
 }
 
-// shownBy reports whether the status shows that the newest instance has the allocated resources. It does not show
+// shownWith reports whether the status shows that the newest instance has the allocated resources. It does not show
 // limits that are the pod's; the runtime does.
-func (a ContainerAllocation) shownBy(s *Slot) bool {
+func (s *Slot) shownWith(g ContainerAllocation) bool {
 	st := s.Reported
 	if !shows(st, s.Last.ID) || st.Resources == nil {
 		return false
 	}
-	return podutil.SameResources(*st.Resources, a.Resources) ||
+	return podutil.SameResources(*st.Resources, g.Resources) ||
 		podutil.SameResources(*st.Resources, s.Spec.Resources) &&
-			s.Last.Size != nil && s.Last.Size.Normal() == a.Size.Normal()
+			s.Last.Size != nil && s.Last.Size.Normal() == g.Size.Normal()
 }
 
 // ResizeRestarts reports whether the container must restart to get its new resources, by its resize policy.
@@ -129,28 +129,28 @@ func (s *Slot) ResizesInPlace() bool {
 	if r, changes := s.state.Memory.InFlight(Resize{ID: s.Last.ID}.Key()).(Resize); changes && r.To != g.Size {
 		return true // it may have had its effect already
 	}
-	return s.state.Allocation.sizeCounts(s) && s.Last.Size.Normal() != g.Size.Normal()
+	return s.sizeCounts() && s.Last.Size.Normal() != g.Size.Normal()
 }
 
 // sizeCounts reports whether the numbers of the runtime decide if an instance is resized. They do only if an earlier
 // agent has resized it, as its record or the status shows, or may have done so: the runtime may round numbers, and its
 // plugins may have chosen others on purpose.
-func (a *Allocation) sizeCounts(s *Slot) bool {
+func (s *Slot) sizeCounts() bool {
 	if s.state.Memory.Instance(s.Last.ID).Resized != nil || s.Last.Size == nil {
 		return false
 	}
-	_, resized := a.Before[s.Last.ID]
-	return resized || !shownDone(s) && (s.Last.Made == nil || shownOther(s))
+	_, resized := s.state.Allocation.Before[s.Last.ID]
+	return resized || !s.shownDone() && (s.Last.Made == nil || s.shownOther())
 }
 
 // shownOther reports whether the status shows the newest instance with other resources than the spec has.
-func shownOther(s *Slot) bool {
+func (s *Slot) shownOther() bool {
 	st := s.Reported
 	return shows(st, s.Last.ID) && st.Resources != nil && !podutil.SameResources(*st.Resources, s.Spec.Resources)
 }
 
 // shownDone reports whether the status shows the newest instance with the pod's newest spec and no resize in progress.
-func shownDone(s *Slot) bool {
+func (s *Slot) shownDone() bool {
 	pod := s.state.Pod
 	return shows(s.Reported, s.Last.ID) && pod.Status.ObservedGeneration >= pod.Generation &&
 		podutil.Condition(pod.Status.Conditions, corev1.PodResizeInProgress) == nil

@@ -190,7 +190,7 @@ func (s *Slot) Running() bool { return s.InCurrentSandbox && s.Last.State == Con
 func (s *Slot) InitDone() bool {
 	switch s.Role {
 	case podutil.RoleInit:
-		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && !InitIncomplete(s)
+		return s.Passed || s.InCurrentSandbox && s.Last.State == ContainerExited && !s.InitIncomplete()
 	case podutil.RoleSidecar:
 		return s.Passed || s.Running() && s.Started()
 	}
@@ -266,7 +266,7 @@ func (s *Slot) StoppedToRestart() bool {
 }
 
 // InitIncomplete reports whether the newest instance of an init container, which has exited, has not done its work.
-func InitIncomplete(s *Slot) bool {
+func (s *Slot) InitIncomplete() bool {
 	return podutil.InitFailed(s.Last.ExitCode, s.Last.Reason) || s.StoppedToRestart()
 }
 

@@ -298,7 +298,7 @@ func (s *State) Completed() bool {
 	for _, slot := range s.Slots {
 		switch slot.Role {
 		case podutil.RoleInit:
-			if slot.finished() && InitIncomplete(slot) && !slot.Passed {
+			if slot.finished() && slot.InitIncomplete() && !slot.Passed {
 				return true
 			}
 		case podutil.RoleApp:

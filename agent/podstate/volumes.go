@@ -63,11 +63,11 @@ func renewed(s corev1.VolumeProjection) bool {
 // PartStarts reports whether a container that mounts a part of a volume has been created and not started: a refresh of
 // the volume would remove the part, so that the runtime could not mount it any more.
 func (s *State) PartStarts(v *corev1.Volume) bool {
-	return slices.ContainsFunc(s.Slots, func(slot *Slot) bool { return MountsPart(slot.Spec, v) && starts(slot) })
+	return slices.ContainsFunc(s.Slots, func(slot *Slot) bool { return MountsPart(slot.Spec, v) && slot.starts() })
 }
 
 // starts reports whether an instance of a container is being created, or will start as it is.
-func starts(s *Slot) bool {
+func (s *Slot) starts() bool {
 	if s.state.Memory.InFlight(CreateContainer{Name: s.Spec.Name}.Key()) != nil {
 		return true
 	}

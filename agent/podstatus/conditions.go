@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -102,7 +101,7 @@ func (b *builder) disruption() {
 // mounted. The kubelet creates the sandbox after it has mounted the volumes, so there its sandbox implies them.
 func (b *builder) readyToStart() corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse}
-	c.Message = sandboxProblem(b.State)
+	c.Message = b.sandboxProblem()
 	if c.Message == "" {
 		c.Status = corev1.ConditionTrue
 		return c
@@ -116,21 +115,21 @@ func (b *builder) readyToStart() corev1.PodCondition {
 }
 
 // sandboxProblem says in the kubelet's words why containers cannot start yet; empty if they can.
-func sandboxProblem(s *podstate.State) string {
+func (b *builder) sandboxProblem() string {
 	ready := 0
-	for _, box := range s.Sandboxes {
+	for _, box := range b.Sandboxes {
 		if box.Ready {
 			ready++
 		}
 	}
 	switch {
-	case len(s.Sandboxes) == 0:
+	case len(b.Sandboxes) == 0:
 		return "no pod sandbox exists"
 	case ready > 1:
 		return "multiple pod sandboxes are ready and need to be reconciled"
-	case s.Current == nil:
-		return s.Sandboxes[0].Problem(s.Pod)
-	case !everMounted(s):
+	case b.Current == nil:
+		return b.Sandboxes[0].Problem(b.Pod)
+	case !b.everMounted():
 		return "volumes are not mounted"
 	}
 	return ""
@@ -138,8 +137,8 @@ func sandboxProblem(s *podstate.State) string {
 
 // everMounted reports whether the pod's volumes are mounted, or were at some point: the agent forgets its mounts when
 // it restarts, but a container is created only after them.
-func everMounted(s *podstate.State) bool {
-	return s.EverRan() || podutil.IsTrue(s.Reported, corev1.PodReadyToStartContainers) || s.VolumesMounted()
+func (b *builder) everMounted() bool {
+	return b.EverRan() || podutil.IsTrue(b.Reported, corev1.PodReadyToStartContainers) || b.VolumesMounted()
 }
 
 func (b *builder) initialized() corev1.PodCondition {

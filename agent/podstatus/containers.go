@@ -53,7 +53,7 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	default:
 		st.State = b.waiting()
 	}
-	if st.State.Waiting != nil && slot.Role == podutil.RoleInit && slot.Last == nil && appCreated(b.Slots) {
+	if st.State.Waiting != nil && slot.Role == podutil.RoleInit && slot.Last == nil && b.appCreated() {
 		st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 			Reason:  "Completed",
 			Message: messageTreatedAsDone,
@@ -61,7 +61,7 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	}
 	b.explainWaiting(&st, slot)
 	setReady(&st, slot)
-	st.AllocatedResourcesStatus = deviceHealth(b.State, slot)
+	st.AllocatedResourcesStatus = b.deviceHealth(slot)
 	b.normalize(&st.State)
 	b.normalize(&st.LastTerminationState)
 	return st
@@ -104,14 +104,14 @@ func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
 // waiting returns the state of a container that has not started yet.
 func (b *builder) waiting() corev1.ContainerState {
 	if b.unstarted == nil {
-		b.unstarted = &corev1.ContainerStateWaiting{Reason: notStarted(b.State)}
+		b.unstarted = &corev1.ContainerStateWaiting{Reason: b.notStarted()}
 	}
 	return corev1.ContainerState{Waiting: b.unstarted}
 }
 
 // notStarted returns the reason of the state of a container that has not started yet.
-func notStarted(s *podstate.State) string {
-	if s.HasInit() {
+func (b *builder) notStarted() string {
+	if b.HasInit() {
 		return podutil.ReasonPodInitializing
 	}
 	return podutil.ReasonContainerCreating
@@ -150,8 +150,8 @@ func recursiveReadOnly(m corev1.VolumeMount, supported *bool) *corev1.RecursiveR
 }
 
 // appCreated reports whether the runtime has an instance of an app container.
-func appCreated(slots []*podstate.Slot) bool {
-	return slices.ContainsFunc(slots, func(slot *podstate.Slot) bool {
+func (b *builder) appCreated() bool {
+	return slices.ContainsFunc(b.Slots, func(slot *podstate.Slot) bool {
 		return slot.Role == podutil.RoleApp && slot.Last != nil && !slot.Lost
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 // deviceHealth returns the health of the devices of an app container. Health that is not known yet in this run of the
 // agent stays as the API shows it, and so does the health of devices that a pod that ends has given back.
-func deviceHealth(s *podstate.State, slot *podstate.Slot) []corev1.ResourceStatus {
+func (b *builder) deviceHealth(slot *podstate.Slot) []corev1.ResourceStatus {
 	if slot.Role != podutil.RoleApp {
 		return nil
 	}
@@ -19,9 +19,9 @@ func deviceHealth(s *podstate.State, slot *podstate.Slot) []corev1.ResourceStatu
 	if slot.Reported != nil {
 		reported = slot.Reported.AllocatedResourcesStatus
 	}
-	now := s.DeviceHealth[slot.Spec.Name]
+	now := b.DeviceHealth[slot.Spec.Name]
 	if now == nil {
-		if s.Ending == nil && !podutil.IsTerminal(s.Reported.Phase) {
+		if b.Ending == nil && !podutil.IsTerminal(b.Reported.Phase) {
 			return nil
 		}
 		return reported

@@ -33,7 +33,7 @@ func Build(s *podstate.State, progress Progress) *corev1.PodStatus {
 		ExtendedResourceClaimStatus:          api.ExtendedResourceClaimStatus,
 		NodeAllocatableResourceClaimStatuses: api.NodeAllocatableResourceClaimStatuses,
 	}
-	if !s.EverRan() && (s.Rejected != nil || rejectedBefore(s)) {
+	if !s.EverRan() && (s.Rejected != nil || b.rejectedBefore()) {
 		b.rejected()
 	} else {
 		b.admitted()
@@ -68,9 +68,9 @@ func seconds(t time.Time) metav1.Time {
 
 // rejectedBefore reports whether an earlier run of the agent, or the kubelet, rejected a pod: its status shows the end
 // of the pod, but none of its containers. Of an orphan no containers are known.
-func rejectedBefore(s *podstate.State) bool {
-	st := s.Reported
-	return podutil.IsTerminal(st.Phase) && len(st.ContainerStatuses) == 0 && len(s.Pod.Spec.Containers) > 0
+func (b *builder) rejectedBefore() bool {
+	st := b.Reported
+	return podutil.IsTerminal(st.Phase) && len(st.ContainerStatuses) == 0 && len(b.Pod.Spec.Containers) > 0
 }
 
 // rejected fills in the status of a pod that was rejected and has no containers.

@@ -34,7 +34,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 		case podstate.ContainerUnknown:
 			return "", ""
 		case podstate.ContainerExited:
-			if slot.Role == podutil.RoleInit && (slot.Passed || !podstate.InitIncomplete(slot)) ||
+			if slot.Role == podutil.RoleInit && (slot.Passed || !slot.InitIncomplete()) ||
 				!slot.Restarts() && !slot.Followed() {
 				return "", ""
 			}
@@ -51,7 +51,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 	case slot.Last.State == podstate.ContainerExited && (slot.StoppedToRestart() || !slot.Restarts() ||
 		slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0):
 		// It must not be shown as terminated: its restart policy may forbid that a terminated container runs again.
-		return notStarted(b.State), ""
+		return b.notStarted(), ""
 	}
 	return reason, message
 }
