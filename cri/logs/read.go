@@ -156,7 +156,10 @@ func (r *reading) close() {
 
 func (r *reading) run(ctx context.Context) error {
 	if !r.o.Follow {
-		return errors.Join(r.drainOld(ctx, true), r.drain(ctx, r.file, true))
+		if err := r.drainOld(ctx, true); err != nil {
+			return err
+		}
+		return r.drain(ctx, r.file, true)
 	}
 	return r.follow(ctx)
 }

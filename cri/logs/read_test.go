@@ -247,4 +247,10 @@ func TestTailAfterRotation(t *testing.T) {
 	check(5, 1, 2, 3, 4, 5)
 	check(100, 0, 1, 2, 3, 4, 5)
 	check(-1, 3, 4, 5)
+	o := all()
+	o.Tail, o.Limit = 100, 3
+	var out bytes.Buffer
+	if err := d.Read(t.Context(), ctr.path, o, &out, &out); err != nil || out.String() != "lin" {
+		t.Errorf("three bytes of the last lines: got %q, %v, want the first three", out.String(), err)
+	}
 }

@@ -58,8 +58,8 @@ type Rotator struct {
 	// now is time.Now, except in tests.
 	now func() time.Time
 
-	// aside compresses what rounds have rotated, one round's after the other's, which batch ensures. packing has the
-	// paths of the logs with such files.
+	// aside are the goroutines that compress what rounds have rotated. batch lets them do so one after the other. packing
+	// has the paths of the logs with such files.
 	aside   sync.WaitGroup
 	batch   sync.Mutex
 	packing sync.Map
@@ -114,6 +114,9 @@ func (r *Rotator) Round(ctx context.Context) {
 		if is {
 			due = append(due, l)
 		}
+	}
+	if len(due) == 0 {
+		return
 	}
 	old := make([][]string, len(due))
 	r.each(ctx, due, func(i int, l Log) (err error) {
