@@ -136,7 +136,6 @@ type Status interface {
 	Set(pod *corev1.Pod, status corev1.PodStatus)
 	SetGone(pod *corev1.Pod, status corev1.PodStatus)
 	Forget(pod types.UID)
-	Unsent() bool
 }
 
 // Config is what a Supervisor needs: its backends, facts of the node, and what others decide. All but Watchers, Clock

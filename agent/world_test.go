@@ -540,8 +540,6 @@ func (s *statuses) Forget(pod types.UID) {
 	delete(s.known, pod)
 }
 
-func (s *statuses) Unsent() bool { return false }
-
 // newest returns the status of the last Set; false for an unknown pod.
 func (s *statuses) newest(pod types.UID) (corev1.PodStatus, bool) {
 	s.mu.Lock()

@@ -79,8 +79,8 @@ func (s *Shutdown) endGroup(ctx context.Context, g Group, pods []*corev1.Pod) {
 	s.awaitStatuses(ctx)
 }
 
-// awaitStatuses waits until the statuses of the pods that have ended have reached the API server: what comes next may
-// end the way there.
+// awaitStatuses waits until the statuses of the node's pods have reached the API server: what comes next may end the
+// way there.
 func (s *Shutdown) awaitStatuses(ctx context.Context) {
 	for s.cfg.Unsent() && backoff.Sleep(ctx, statusPoll) {
 	}

@@ -21,7 +21,7 @@ const (
 	busRetry = time.Second
 	// busTimeout is how long the start of the agent waits for logind.
 	busTimeout = 5 * time.Second
-	// statusDelay is how long the last statuses at least get to reach the API server.
+	// statusDelay is the least time that the last statuses get to reach the API server.
 	statusDelay = time.Second
 	// statusPoll is how often it is asked whether statuses are on their way.
 	statusPoll = 100 * time.Millisecond
@@ -70,7 +70,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Shutdown ends the pods when the machine goes down. Its one goroutine does all; Admit and Interrupted only read.
+// Shutdown ends the pods when the machine goes down. Its one goroutine does all; Rejection and Interrupted only read.
 type Shutdown struct {
 	cfg Config
 	// down: the machine goes down; resumed: an earlier run of the agent has seen that begin.

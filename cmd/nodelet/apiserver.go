@@ -17,7 +17,10 @@ type apiServer struct {
 	// identity are the node's certificates; nil on a node without an API server. Then client has no connections.
 	identity *certs.Client
 	client   *client.Client
-	status   agent.Status
+	status   interface {
+		agent.Status
+		Unsent() bool
+	}
 	recorder *status.Recorder
 }
 

@@ -54,7 +54,8 @@ func suggestedDelay(err error) time.Duration {
 // retryLater queues the entry for another attempt after its own back-off.
 func (p *Publisher) retryLater(e *entry, j job, err error) {
 	e.queued, e.since = min(e.queued, normal), j.since
-	e.fails = e.fails || isSlow(err) || !isOutage(err)
+	e.slow = isSlow(err)
+	e.fails = e.fails || e.slow || !isOutage(err)
 	if j.gone {
 		e.queued = urgent
 	}

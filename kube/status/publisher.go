@@ -29,7 +29,7 @@ const (
 	// The back-off of a pod whose requests are refused, and that of errors that may be over at any time.
 	podRetryFirst, podRetryMax = time.Second, 30 * time.Second
 	outageFirst, outageMax     = 200 * time.Millisecond, 10 * time.Second
-	askedMax                   = time.Minute // of patience that an answer asks for: it may not be the API server's
+	askedMax                   = time.Minute // the longest Retry-After that counts: a proxy may have sent it
 )
 
 // Hold is how long a change of a status waits for further changes; see Config. A pod that a slow runtime starts in less
@@ -91,7 +91,7 @@ type target struct {
 //	held     in delayed, held: it waits for more changes until notBefore.
 //	waiting  in delayed, not held: it waits after a failed request until notBefore.
 //	ready    in the queue of its place, and not in delayed.
-//	sending  a request is in flight; queued is how urgent what Set has asked for since is.
+//	sending  a request is in flight. If Set was called since, queued is the priority of that change.
 //
 // The queues may have it more than once, and in other states: pop skips it if it is not ready, or has another place.
 type entry struct {
@@ -105,10 +105,12 @@ type entry struct {
 	gen     uint64    // counts changes of want and gone
 	gone    bool
 	sending bool
-	said    string // the problems of the newest Set, as they were logged
+	sent    time.Time // when the newest request began
+	said    string    // the problems of the newest Set, as they were logged
 
 	queued    priority
 	fails     bool // a request failed or took too long since the last success, and no outage was the cause
+	slow      bool // the last request took too long
 	retry     time.Duration
 	notBefore time.Time
 	held      bool // notBefore comes from Config.Hold, not from an error
@@ -119,7 +121,7 @@ type entry struct {
 func (p *Publisher) levelOf(e *entry, err error) slog.Level {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if isOutage(err) && p.failures > 0 || e.fails && isSlow(err) {
+	if isOutage(err) && p.failures > 0 || e.slow && isSlow(err) {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn

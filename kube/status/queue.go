@@ -28,11 +28,12 @@ func (p *Publisher) enqueue(e *entry, l priority, now time.Time) {
 	p.wake.Set()
 }
 
-// patience is how long statuses count as unsent in an outage, which may be a short one.
+// patience is how long statuses count as unsent in an outage, which may be a short one, and while a request for them is
+// not answered.
 const patience = 3 * time.Second
 
 // Unsent reports whether something is being sent, or will be as soon as a held change at the latest. What waits longer
-// has failed several times, and an outage may last.
+// has failed several times, and an outage may last. What has no place because requests hang does not count.
 func (p *Publisher) Unsent() bool {
 	now := time.Now()
 	p.mu.Lock()
@@ -40,12 +41,19 @@ func (p *Publisher) Unsent() bool {
 	if p.failures > 0 && now.Sub(p.failing) > patience {
 		return false
 	}
+	ready, hanging := false, 0
 	for _, e := range p.pods {
-		if e.sending || e.queued != none && e.notBefore.Sub(now) <= Hold {
+		_, waits := p.delayed[e]
+		switch {
+		case e.sending && now.Sub(e.sent) > patience:
+			hanging++
+		case e.sending, waits && e.notBefore.Sub(now) <= Hold:
 			return true
+		case e.queued != none && !waits && !e.fails:
+			ready = true
 		}
 	}
-	return false
+	return ready && hanging < p.cfg.Parallel
 }
 
 // list queues e, which is not in flight, by its priority: an urgent one is sent now, another waits for more changes.
@@ -94,7 +102,7 @@ func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.
 		if e == nil {
 			break
 		}
-		e.sending = true
+		e.sending, e.sent = true, now
 		p.inFlight++
 		j := e.job()
 		senders.Go(func() {

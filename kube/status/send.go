@@ -132,6 +132,7 @@ func (p *Publisher) finished(e *entry, j job, pod *corev1.Pod, err error) {
 		return
 	}
 	e.retry, e.fails = 0, false
+	e.slow = false
 	switch {
 	case e.gen == j.gen:
 		e.want = nil

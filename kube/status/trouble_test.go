@@ -500,9 +500,12 @@ func TestUnsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 8)
 		b.p.cfg.Hold = Hold
-		var down atomic.Bool
+		var down, silent atomic.Bool
 		b.api.before = func(_, path string) error {
 			time.Sleep(300 * time.Millisecond)
+			if silent.Load() {
+				time.Sleep(20 * time.Second)
+			}
 			if down.Load() {
 				return errors.New("connection refused")
 			}
@@ -533,6 +536,12 @@ func TestUnsent(t *testing.T) {
 		if took := end("refused"); took < time.Second || took > 10*time.Second {
 			t.Errorf("got %s of waiting for a pod whose requests fail, want some seconds", took)
 		}
+		silent.Store(true)
+		if took := end(many...); took < time.Second || took > 10*time.Second {
+			t.Errorf("got %s of waiting for an API server that does not answer, want some seconds", took)
+		}
+		silent.Store(false)
+		time.Sleep(10 * time.Minute)
 		down.Store(true)
 		if took := end("first", "second", "third"); took > 10*time.Second {
 			t.Errorf("got %s of waiting in an outage, want some seconds", took)
