@@ -195,6 +195,16 @@ func (f files) hold(rec *record, u *use) error {
 	return mounts.Hold(f.abs(u.Target), f.abs(held))
 }
 
+// keepHeld is hold for a published volume. If the driver has published a link, that may lead to another device by now.
+func (f files) keepHeld(rec *record, u *use) error {
+	held := layoutOf(rec.Driver).held(u)
+	if rec.Block && f.mounted(held) && !mounts.SameDevice(f.abs(u.Target), f.abs(held)) {
+		return fmt.Errorf("the device of volume %q has gone away, or %s leads to another one now: "+
+			"delete the pod to have the volume published again", u.Name, f.abs(u.Target))
+	}
+	return f.hold(rec, u)
+}
+
 // release undoes hold. A kubelet holds devices, too.
 func (f files) release(rec *record, u *use) error {
 	if !rec.Block {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -70,6 +71,33 @@ func TestBlockVolumeIsHeld(t *testing.T) {
 	if mounts.Held(loops[i]) == held {
 		t.Fatalf("got %s attached, want it detached", loops[i])
 	}
+	w.nothingLeft()
+}
+
+// TestBlockVolumeByLink checks that a container does not get another device when the link that the driver has published
+// leads to one later.
+func TestBlockVolumeByLink(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *fake.Config) { c.Loop, c.Links = true, true })
+	v, other := w.blockVolume("a"), w.blockVolume("b")
+	p, q := w.publish("pod-1", v), w.publish("pod-2", other)
+	device, err := os.Readlink(p.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{q.Path, filepath.Join(w.root, "missing")} {
+		if err := errors.Join(os.Remove(p.Path), os.Symlink(target, p.Path)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.csi.Keep(t.Context(), "pod-1", v); err == nil || !strings.Contains(err.Error(), "delete the pod") {
+			t.Errorf("with a link to %s: got %v, want that the device is another", target, err)
+		}
+		if held := w.devices("pv-a/dev/pod-1"); !mounts.SameDevice(device, held) {
+			t.Errorf("%s is not %s, the first device", held, device)
+		}
+	}
+	w.unpublish("pod-1", v)
+	w.unpublish("pod-2", other)
 	w.nothingLeft()
 }
 

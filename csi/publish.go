@@ -67,7 +67,7 @@ func (c *CSI) Keep(ctx context.Context, pod types.UID, v *Volume) (Published, er
 func (c *CSI) keep(ctx context.Context, pod types.UID, v *Volume) (Published, error) {
 	rec := c.records.get(v.key())
 	u := rec.Uses[useID(pod, v.Name)]
-	if err := c.files.hold(rec, u); err != nil {
+	if err := c.files.keepHeld(rec, u); err != nil {
 		return Published{}, err
 	}
 	p := Published{Path: c.files.abs(u.Target), Expands: c.drivers.mayExpand(v.Driver), Labelled: rec.SELinux != ""}

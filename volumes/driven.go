@@ -55,6 +55,7 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 	}
 	if v.Block {
 		mounted.HostPath, mounted.Device = "", p.Path
+		mounted.MountPoint = false
 	}
 	if d.pv != nil {
 		mounted.ExtraGroup = podfs.ExtraGroup(d.pv)

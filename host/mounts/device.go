@@ -18,18 +18,34 @@ import (
 // The directory of the file must be there. What is no block device is left alone: no runtime gives it to a container. A
 // device that is missing is an error, and what is held stays: it may be this device.
 func Hold(device, path string) error {
-	wanted, err := number(device)
+	source, err := os.OpenFile(device, unix.O_PATH, 0) // what a link leads to may change
+	if err != nil {
+		return fmt.Errorf("hold block device: %w", err)
+	}
+	defer source.Close()
+	if err := holdOpened(source, path); err != nil {
+		return fmt.Errorf("hold block device %s: %w", device, err)
+	}
+	return nil
+}
+
+func holdOpened(source *os.File, path string) error {
+	wanted, err := number(opened(source))
 	if err != nil || wanted == 0 {
 		return err
 	}
-	if At(path) && !SameDevice(device, path) {
-		if err := Release(path); err != nil {
+	if At(path) {
+		held, err := number(path)
+		if err == nil && held != wanted {
+			err = Release(path)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	bound := !At(path)
 	if bound {
-		if err := bind(device, path, wanted); err != nil {
+		if err := BindDevice(source, path); err != nil {
 			return err
 		}
 	}
@@ -37,7 +53,7 @@ func Hold(device, path string) error {
 		if bound {
 			err = errors.Join(err, Unmount(path))
 		}
-		return fmt.Errorf("hold block device %s open by a loop device: %w", device, err)
+		return fmt.Errorf("attach a loop device: %w", err)
 	}
 	return nil
 }
@@ -78,7 +94,7 @@ func number(path string) (uint64, error) {
 	return st.Rdev, nil
 }
 
-// Held returns the file behind which a loop device is, as the kernel names it; empty if the path leads to none. A link
+// Held returns the file that is behind a loop device, as the kernel names it; empty if the path leads to none. A link
 // such as those in /dev/disk/by-uuid may lead to the loop device that holds the disk.
 func Held(path string) string {
 	n, err := number(path)
@@ -89,27 +105,10 @@ func Held(path string) string {
 }
 
 // backing returns what a file of sysfs says, empty if the loop device is attached to nothing. When a disk goes away,
-// its file in /dev is deleted.
+// its file in /dev is deleted, and the kernel says so.
 func backing(file string) string {
 	text, _ := os.ReadFile(file)
 	return strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), " (deleted)")
-}
-
-// bind mounts the device of a number on a file.
-func bind(device, path string, wanted uint64) error {
-	source, err := os.OpenFile(device, unix.O_PATH, 0)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	n, err := number(opened(source))
-	if err == nil && n != wanted {
-		err = fmt.Errorf("%s has just become another device", device)
-	}
-	if err != nil {
-		return err
-	}
-	return BindDevice(source, path)
 }
 
 // BindDevice mounts an open block device on a file, which it creates if it is missing. The file stays this device even

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,11 +30,20 @@ func testDevice(t *testing.T) (device string, there func() bool) {
 	}
 }
 
+// testDir returns a directory. What a test that fails leaves held there is released.
+func testDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	ownmounts.DetachBelow(t, dir)
+	return dir
+}
+
 // release calls Release. A process that another test forks has the loop device open until it runs its program.
 func release(t *testing.T, path string) {
 	t.Helper()
 	err := Release(path)
 	for errors.Is(err, unix.EBUSY) && t.Context().Err() == nil {
+		time.Sleep(10 * time.Millisecond)
 		err = Release(path)
 	}
 	if err != nil {
@@ -60,7 +70,7 @@ func TestHold(t *testing.T) {
 		t.Skip("needs root: loop devices and mounts")
 	}
 	device, there := testDevice(t)
-	dir := t.TempDir()
+	dir := testDir(t)
 	node, path := filepath.Join(dir, "node"), filepath.Join(dir, "held")
 	makeNode(t, node, device)
 	for range 2 {
@@ -92,7 +102,7 @@ func TestHoldAnother(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: loop devices and mounts")
 	}
-	path := filepath.Join(t.TempDir(), "held")
+	path := filepath.Join(testDir(t), "held")
 	for range 2 {
 		device, _ := testDevice(t)
 		if err := Hold(device, path); err != nil {
@@ -115,7 +125,7 @@ func TestHoldMissing(t *testing.T) {
 		t.Skip("needs root: loop devices and mounts")
 	}
 	device, _ := testDevice(t)
-	dir := t.TempDir()
+	dir := testDir(t)
 	node, link := filepath.Join(dir, "node"), filepath.Join(dir, "link")
 	path := filepath.Join(dir, "held")
 	makeNode(t, node, device)
@@ -137,7 +147,7 @@ func TestHoldFails(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mounts")
 	}
-	dir := t.TempDir()
+	dir := testDir(t)
 	node, path := filepath.Join(dir, "node"), filepath.Join(dir, "held")
 	// No driver has this number: it is kept for local use.
 	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(127, 0))); err != nil {
@@ -153,7 +163,7 @@ func TestHoldFails(t *testing.T) {
 
 // TestHoldNoDevice checks that nothing is done for what is no block device, and that a missing one is an error.
 func TestHoldNoDevice(t *testing.T) {
-	dir := t.TempDir()
+	dir := testDir(t)
 	path := filepath.Join(dir, "held")
 	if err := Hold(dir, path); err != nil {
 		t.Error(err)

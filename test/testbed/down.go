@@ -176,7 +176,7 @@ func (n names) unmount() error {
 	}
 	var errs []error
 	for _, path := range slices.Backward(all) {
-		if mounts.SameDevice(path, path) {
+		if mounts.SameDevice(path, path) { // it is a block device
 			errs = append(errs, mounts.Release(path))
 			continue
 		}

@@ -9,9 +9,9 @@
 // Objects), keeps no state in memory between two calls, and never deletes across a mount point.
 //
 // Package volumes calls it for volumes and the agent for its own files, each step in its own goroutine. Calls for
-// different pods may run at the same time and share only a limit on concurrent writes and the lock of volumes for one
-// pod; for one volume of one pod the caller makes one call at a time, except that several containers may have it
-// mounted again if its mount has gone. Every call is idempotent.
+// different pods may run at the same time and share only a limit on concurrent writes, the lock of volumes for one pod,
+// and that of a local block volume; for one volume of one pod the caller makes one call at a time, except that several
+// containers may have it mounted again if its mount has gone. Every call is idempotent.
 //
 // A crash leaves a volume that is missing, empty, complete, or complete with leftovers of an unfinished update (a
 // "..<timestamp>" directory, a "..data_tmp" link). The next Mount completes it and removes the leftovers; Unmount

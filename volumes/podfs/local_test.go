@@ -3,7 +3,6 @@ package podfs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -531,25 +530,25 @@ func TestBlockDeviceOfTwoPods(t *testing.T) {
 	t.Parallel()
 	v := newVolumes(t)
 	device, link := loopDevice(t), filepath.Join(t.TempDir(), "disk")
-	for i, target := range []string{device, ""} {
-		if target == "" {
-			target = holderOf(t, v.devices.at("pod-0", "pv"))
-		}
+	mount := func(pod types.UID, target string) {
+		t.Helper()
 		if err := errors.Join(os.RemoveAll(link), os.Symlink(target, link)); err != nil {
 			t.Fatal(err)
 		}
 		p := persistent(testPod(), localOf(link, nil))
-		p.Pod.UID, p.Block = types.UID(fmt.Sprint("pod-", i)), true
+		p.Pod.UID, p.Block = pod, true
 		m, err := v.MountPersistent(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !mounts.SameDevice(m.Device, device) {
-			t.Errorf("pod %d: %s is not %s", i, m.Device, device)
+			t.Errorf("%s: %s is not %s", pod, m.Device, device)
 		}
 	}
-	unmountLocal(t, v, "pod-0")
-	unmountLocal(t, v, "pod-1")
+	mount("one", device)
+	mount("two", holderOf(t, v.devices.at("one", "pv")))
+	unmountLocal(t, v, "one")
+	unmountLocal(t, v, "two")
 }
 
 // holderOf returns the loop device that holds a device.

@@ -17,8 +17,8 @@ import (
 )
 
 // localDevices holds the devices of local block volumes. Each is mounted and held open for each pod at
-// <dir>/<PersistentVolume>/<pod>, and a link in the pod's directory leads to it: as with a kubelet. A container that
-// starts later gets the same device, even if another one has its name by then.
+// <dir>/<PersistentVolume>/<pod>, and a link in the pod's directory has the path of the PersistentVolume: as with a
+// kubelet. A container that starts later gets the same device, even if another one has its name by then.
 type localDevices struct {
 	dir   string
 	locks keylock.Keyed // of volumes
@@ -75,6 +75,9 @@ func (d *localDevices) hold(ctx context.Context, source, device string) error {
 	}
 	of, err := filepath.EvalSymlinks(filepath.Dir(device))
 	if err != nil {
+		return err
+	}
+	if source, err = filepath.EvalSymlinks(source); err != nil { // a link may change between two looks
 		return err
 	}
 	if held := mounts.Held(source); filepath.Dir(held) == of { // for another pod: a link leads to what holds the device

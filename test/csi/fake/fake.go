@@ -26,6 +26,8 @@ type Config struct {
 	Socket string
 	// Registry is the directory in which node plugins register; empty: the driver does not.
 	Registry string
+	// Links has block volumes published as links to their devices, as some drivers do.
+	Links bool
 	// Loop gives volumes a file system of their own on a loop device, and allows block volumes.
 	Loop bool
 	// NoStage leaves the capability STAGE_UNSTAGE_VOLUME out.

@@ -159,6 +159,9 @@ func (d *Driver) publishBlock(v *volume, r *csipb.NodePublishVolumeRequest) erro
 	if err != nil {
 		return err
 	}
+	if d.cfg.Links {
+		return errors.Join(os.RemoveAll(r.TargetPath), os.Symlink(loop, r.TargetPath))
+	}
 	f, err := os.OpenFile(r.TargetPath, os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		return err
