@@ -261,7 +261,7 @@ func TestExplain(t *testing.T) {
 			Pod{p.Pod, Usage{Known: true, Disk: 20 << 30}}, map[string]int64{"idle": 4096},
 			"The node was low on resource: ephemeral-storage. " +
 				"Container idle was using 4Ki, request is 0, has larger consumption of ephemeral-storage. " +
-				"Pod greedy was using 20Gi of this file system in all. ",
+				"In all, pod greedy was using at least 20Gi. ",
 			"idle|4Ki|ephemeral-storage||"},
 		{&Threshold{Signal: NodeFSAvailable, Value: bytes("1Gi")}, p, map[string]int64{"idle": 4096},
 			"The node was low on resource: ephemeral-storage. " +

@@ -36,8 +36,9 @@ func Explain(t *Threshold, levels map[string]Level, p Pod, containers map[string
 	}
 	e.blamePod(p)
 	e.blameContainers(p.Pod, containers)
-	if e.starved == "ephemeral-storage" && p.Disk > 0 { // unlike the kubelet: emptyDir volumes are of no container
-		e.say("Pod %s was using %s of this file system in all. ", p.Name, quantity(t.Signal, p.Disk))
+	// Unlike the kubelet: emptyDir volumes are of no container. Of large ones, a part may not have been counted yet.
+	if e.starved == "ephemeral-storage" && p.Disk > 0 {
+		e.say("In all, pod %s was using at least %s. ", p.Name, quantity(t.Signal, p.Disk))
 	}
 	e.annotations[annotationStarved] = e.starved
 	return e.text.String(), e.annotations
