@@ -44,7 +44,8 @@ func TestEachFaultHasRun(t *testing.T) {
 	for _, p := range profiles {
 		for _, f := range (&soak{opts: options{only: p.only}}).selected() {
 			if count[f.name] < 100 {
-				t.Errorf("fault %s: got it %d times in recorded runs, want 100: make soak ONLY=%s", f.name, count[f.name], f.name)
+				t.Errorf("fault %s: got it %d times in recorded runs, want 100: run make soak ONLY=%s, and append the new "+
+					"line of bin/soak.jsonl to test/soak/runs.jsonl", f.name, count[f.name], f.name)
 			}
 		}
 	}
