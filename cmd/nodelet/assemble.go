@@ -43,8 +43,8 @@ type output struct {
 	health func() error
 }
 
-// parts are what the agent consists of. Each of the functions that assemble calls makes one or two, and needs those
-// that were made before it. What it gives to them to call later may use all: nothing runs before all are made.
+// parts are what the agent consists of. The functions that assemble calls make them, and need those that were made
+// before. What they give to a part to call later may use all parts: nothing runs before all are made.
 type parts struct {
 	sysmon     *self.Sysmon
 	api        *apiServer

@@ -19,7 +19,7 @@ const lookAgain = time.Hour
 // renewAt returns when to renew a certificate: after 70 to 90 % of its validity, so that nodes that joined together do
 // not renew together.
 func renewAt(c *x509.Certificate) time.Time {
-	validity := float64(c.NotAfter.Sub(c.NotBefore)) // a multiple of decades overflows integers
+	validity := float64(c.NotAfter.Sub(c.NotBefore)) // seven times 42 years overflows an int64
 	return c.NotBefore.Add(time.Duration((0.7 + 0.2*rand.Float64()) * validity))
 }
 

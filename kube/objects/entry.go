@@ -34,8 +34,8 @@ type entry struct {
 
 	obj metav1.Object // *corev1.ConfigMap or *corev1.Secret; nil if it does not exist or is not known
 	err error         // why obj is nil: a NotFound error, or why it cannot be read
-	// confirm says that a pod which is new to the immutable obj must not get it before it has been read again: another
-	// object may have its name now. Nothing watches it, and the pods before may keep what they show.
+	// confirm says that the immutable obj is to be read again, because a pod that is new to it needs it: nothing watches
+	// it, and another object may have its name now. What is read then counts for all pods.
 	confirm bool
 	known   chan struct{} // closed when the watch has answered; without one, when anything is known
 

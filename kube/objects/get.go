@@ -14,10 +14,10 @@ import (
 )
 
 // ConfigMap returns a ConfigMap. If it is watched for a pod, that is the newest state seen, and the call only waits
-// for the first one; otherwise it is read. An immutable one is read once for each pod that is new to it. An error
-// satisfies apierrors.IsNotFound if it does not exist. While the API server says neither what it is nor that it does
-// not exist, the state last read for a pod that uses it is returned. That includes Forbidden: the node may read what
-// its pods use, but a server that has just started knows no pods yet.
+// for the first one; otherwise it is read. An immutable one is read again when a pod that is new to it needs it. An
+// error satisfies apierrors.IsNotFound if it does not exist. While the API server says neither what it is nor that it
+// does not exist, the state last read for a pod that uses it is returned. That includes Forbidden: the node may read
+// what its pods use, but a server that has just started knows no pods yet.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	k := key{ConfigMap, namespace, name}
 	obj, err := o.get(ctx, k)

@@ -23,7 +23,8 @@ type stream struct {
 }
 
 // WatchPods sends all pods, a mark that these were all, and then each change. A slow client gets the newest state of a
-// pod, not each state between. The watch of one that reads nothing ends.
+// pod, not each state between. The watch of a client that has not read while
+// maxChanged pods changed ends when it reads again.
 func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServer[api.WatchPodsEvent]) error {
 	if err := s.allow(); err != nil {
 		return err
