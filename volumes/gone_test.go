@@ -71,7 +71,7 @@ func TestMountThatHasGone(t *testing.T) {
 		if err := unix.Unmount(mounted.HostPath, 0); err != nil || mounts.At(mounted.HostPath) {
 			t.Errorf("%s: got unmount %v and a mount below: %t, want one mount", name, err, mounts.At(mounted.HostPath))
 		}
-		m.unmount(t, "uid")
+		m.takeDown(t, "uid")
 	}
 	if got, err := os.ReadFile(calls); bytes.Count(got, []byte("\n")) != 2 {
 		t.Errorf("got mount called with %q, %v, want two calls", got, err)
