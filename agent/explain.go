@@ -89,7 +89,7 @@ func (w *worker) explain(p plan.Plan) *Explanation {
 		e.Waits = append(e.Waits, Wait{For: s.String(), Why: memory.Progress(s), Since: &now})
 	}
 	for _, wait := range p.Waits {
-		next := Wait{For: wait.For.String(), Why: wait.Why, Since: w.since(wait.For)}
+		next := Wait{For: wait.For.String(), Why: wait.Why, Since: w.flights.since(wait.For)}
 		if !wait.Until.IsZero() {
 			next.Next = &wait.Until
 		}
@@ -212,7 +212,7 @@ func (w *worker) explainObserving(err error) {
 	e.Waits = append(e.Waits, observing)
 	memory := w.memory.Recall()
 	for _, step := range memory.Running() {
-		e.Waits = append(e.Waits, Wait{For: step.String(), Why: memory.Progress(step), Since: w.since(step)})
+		e.Waits = append(e.Waits, Wait{For: step.String(), Why: memory.Progress(step), Since: w.flights.since(step)})
 	}
 	w.explained.Store(e)
 }

@@ -2,37 +2,15 @@ package agent
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/internal/trace"
 )
 
-// running are the steps that run.
-type running struct {
-	flights map[podstate.Key]flight
-	// span covers them from the first that began until none runs; nil if it is not sampled.
-	span     *trace.Span
+// stepsSpan covers the steps in flight, from the first that began until none runs.
+type stepsSpan struct {
+	span     *trace.Span // nil: it is not sampled
 	spanName string
-}
-
-// flight is a step in flight: how to cancel it, and when it began.
-type flight struct {
-	cancel context.CancelFunc
-	began  time.Time
-}
-
-// since returns when the step in flight began that a pod waits for; nil if it waits for something else.
-func (r *running) since(awaited fmt.Stringer) *time.Time {
-	step, is := awaited.(podstate.Step)
-	if !is {
-		return nil
-	}
-	if f, runs := r.flights[step.Key()]; runs {
-		return &f.began
-	}
-	return nil
 }
 
 // traced returns ctx with the span of the steps that run. It begins one before the first of them, with the kubelet's

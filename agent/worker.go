@@ -52,7 +52,9 @@ type worker struct {
 
 	order  order
 	memory podstate.Memory
-	running
+	// flights are the steps in flight.
+	flights flights
+	stepsSpan
 	// left is what the pod's steps have left for later ones.
 	left  execute.Results
 	facts runtimeFacts
@@ -96,7 +98,7 @@ func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
 			reclaimed: make(chan struct{}),
 		},
 		memory:  podstate.NewMemory(),
-		running: running{flights: map[podstate.Key]flight{}},
+		flights: flights{},
 		left:    execute.NewResults(),
 		facts:   facts,
 		startup: startup{seen: time.Now()},
