@@ -77,7 +77,7 @@ func Dial(endpoint string, o Options) (*Client, error) {
 	if o.Connect == nil {
 		o.Connect = dialUnix
 	}
-	c := &Client{caller: newCaller(o), outputs: outputs{limiter.New(maxOutputs, maxOutputs, outputTime)}, log: o.Log}
+	c := &Client{caller: newCaller(o), outputs: outputs{limiter.New(maxOutputs, maxOutputs, outputCountFor)}, log: o.Log}
 	conn, err := c.connect("container runtime endpoint", endpoint, c.count(o.Connect))
 	if err != nil {
 		return nil, err

@@ -14,9 +14,9 @@ import (
 const (
 	// maxOutputs bounds how many outputs of commands are received at a time.
 	maxOutputs = 4
-	// outputTime is how long one of them counts. The longest takes some 0.1 s; it must not delay the others if the
+	// outputCountFor is how long one of them counts. The longest takes some 0.1 s; it must not delay the others if the
 	// runtime hangs, or begins an answer before the command has ended.
-	outputTime = time.Second
+	outputCountFor = time.Second
 )
 
 // outputs limits the outputs that are being received. Pods may run any number of commands as probes and hooks, and an

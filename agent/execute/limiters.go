@@ -15,18 +15,18 @@ const (
 	// sandboxesPerCPU is how many sandboxes are created, and how many stopped, at a time for each CPU. More of them
 	// would only slow each other down.
 	sandboxesPerCPU = 4
-	// callCounts is how long a call counts. A longer one waits for something else than the CPUs and must not keep
+	// callCountFor is how long a call counts. A longer one waits for something else than the CPUs and must not keep
 	// other pods from starting.
-	callCounts = 2 * time.Second
-	// volumeCounts is the same for a light volume that goes ahead: on a busy node many of them take longer than one.
-	volumeCounts = 5 * time.Second
-	// externalVolumeCounts is the same for a volume that a claim provides: it is light if its disk is attached, and
+	callCountFor = 2 * time.Second
+	// volumeCountFor is the same for a light volume that goes ahead: on a busy node many of them take longer than one.
+	volumeCountFor = 5 * time.Second
+	// externalVolumeCountFor is the same for a volume that a claim provides: it is light if its disk is attached, and
 	// otherwise soon no longer counted.
-	externalVolumeCounts = 500 * time.Millisecond
-	// publishesPerCPU is how many volumes CSI drivers publish at a time for each CPU, and publishCounts how long one
+	externalVolumeCountFor = 500 * time.Millisecond
+	// publishesPerCPU is how many volumes CSI drivers publish at a time for each CPU, and publishCountFor how long one
 	// counts: a slow driver must hardly delay the volumes of others.
 	publishesPerCPU = 2
-	publishCounts   = 100 * time.Millisecond
+	publishCountFor = 100 * time.Millisecond
 	// largeAtOnce is how many pods create large containers at a time. Each takes several times its configuration of memory
 	// until the runtime has answered.
 	largeAtOnce = 4
@@ -52,11 +52,11 @@ func newLimiters() *limiters {
 	cpus := runtime.NumCPU()
 	wide := sandboxesPerCPU * cpus
 	return &limiters{
-		create:  limiter.New(wide, max(1, cpus/2), callCounts),
-		stop:    limiter.New(wide, wide, callCounts),
-		publish: limiter.New(publishesPerCPU*cpus, publishesPerCPU*cpus, publishCounts),
-		large:   limiter.New(largeAtOnce, largeAtOnce, callCounts),
-		remove:  limiter.New(1, 1, callCounts),
+		create:  limiter.New(wide, max(1, cpus/2), callCountFor),
+		stop:    limiter.New(wide, wide, callCountFor),
+		publish: limiter.New(publishesPerCPU*cpus, publishesPerCPU*cpus, publishCountFor),
+		large:   limiter.New(largeAtOnce, largeAtOnce, callCountFor),
+		remove:  limiter.New(1, 1, callCountFor),
 	}
 }
 

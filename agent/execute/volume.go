@@ -28,9 +28,9 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 	if v == nil {
 		return m, fmt.Errorf("volume %q is no longer in the spec of the pod", s.Volume)
 	}
-	countFor := volumeCounts
+	countFor := volumeCountFor
 	if volumes.External(v) {
-		countFor = externalVolumeCounts
+		countFor = externalVolumeCountFor
 	}
 	err = x.limiters.create.Yield(countFor, func() error {
 		m, err = x.Volumes.Mount(ctx, x.request(t, v), x.Objects(t.Pod))

@@ -53,17 +53,18 @@ func TestVolumesGoAhead(t *testing.T) {
 		after  time.Duration
 		want   []time.Duration // when sandboxes are begun
 	}{
-		"content":               {content, time.Second, []time.Duration{0, time.Second, time.Second, callCounts}},
-		"content that is stuck": {content, time.Hour, []time.Duration{0, callCounts, 2 * callCounts, volumeCounts}},
-		"claim": {claim, externalVolumeCounts / 2,
-			[]time.Duration{0, externalVolumeCounts / 2, externalVolumeCounts / 2, callCounts}},
-		"claim that is stuck": {claim, time.Hour, []time.Duration{0, externalVolumeCounts, externalVolumeCounts, callCounts}},
+		"content":               {content, time.Second, []time.Duration{0, time.Second, time.Second, callCountFor}},
+		"content that is stuck": {content, time.Hour, []time.Duration{0, callCountFor, 2 * callCountFor, volumeCountFor}},
+		"claim": {claim, externalVolumeCountFor / 2,
+			[]time.Duration{0, externalVolumeCountFor / 2, externalVolumeCountFor / 2, callCountFor}},
+		"claim that is stuck": {claim, time.Hour,
+			[]time.Duration{0, externalVolumeCountFor, externalVolumeCountFor, callCountFor}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"},
 					Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: c.volume}}}}
-				limits := &limiters{create: limiter.New(3, 1, callCounts), publish: limiter.New(1, 1, callCounts)}
+				limits := &limiters{create: limiter.New(3, 1, callCountFor), publish: limiter.New(1, 1, callCountFor)}
 				x := &mounts{&Backends{
 					Volumes: slowVolumes{after: c.after},
 					Objects: func(*corev1.Pod) Objects { return nil },

@@ -106,7 +106,7 @@ func (p *Publisher) dispatch(ctx context.Context, senders *sync.WaitGroup) time.
 		p.inFlight++
 		j := e.job()
 		senders.Go(func() {
-			_ = limiter.WhileItCounts(hangs, p.leave, func() error { p.send(ctx, e, j); return nil })
+			_ = limiter.WhileItCounts(sendCountFor, p.leave, func() error { p.send(ctx, e, j); return nil })
 		})
 	}
 	return next
@@ -129,9 +129,9 @@ func (e *entry) job() job {
 	return j
 }
 
-// hangs is after how long a job no longer counts as one of Parallel: others do not wait for one that hangs, as when a
-// webhook for its namespace does not answer.
-const hangs = 30 * time.Second
+// sendCountFor is how long a job counts as one of Parallel: others do not wait for one that hangs, as when a webhook
+// for its namespace does not answer.
+const sendCountFor = 30 * time.Second
 
 // leave ends that a job counts as one of Parallel.
 func (p *Publisher) leave() {

@@ -204,7 +204,7 @@ func TestOneRequestABackOff(t *testing.T) {
 		b.p.Set(bad, running(bad, false))
 		synctest.Wait()
 		b.p.Set(stuck, running(stuck, true))
-		time.Sleep(hangs / 2) // the back-off is over, and the request that hangs leaves no place for one that has failed
+		time.Sleep(sendCountFor / 2) // the back-off is over; the request that hangs leaves no place for one that has failed
 		b.p.Set(bad, running(bad, true))
 		before := refused.Load()
 		close(hang)
@@ -303,7 +303,7 @@ func TestSlowNamespace(t *testing.T) {
 				b.p.Set(pod, running(pod, false))
 				time.Sleep(3 * time.Minute)
 				away.Store(false)
-				time.Sleep(outageMax + hangs + time.Second) // one of the slow ones may be sent before it
+				time.Sleep(outageMax + sendCountFor + time.Second) // one of the slow ones may be sent before it
 				synctest.Wait()
 				if b.api.get("ns", pod.Name).Status.Phase != corev1.PodRunning {
 					t.Error("after an outage the status of a good pod waits for many slow ones, want it sent after one at most")

@@ -24,9 +24,9 @@ const tokenSeconds = 3600
 const (
 	// maxRuns bounds how often the program of a provider runs at once: it counts against the agent's limit of memory.
 	maxRuns = 16
-	// runCounts is how long a run counts. One that takes longer waits for something else, such as a registry that does
+	// runCountFor is how long a run counts. One that takes longer waits for something else, such as a registry that does
 	// not answer, and must hardly delay the pods whose registries do.
-	runCounts = 15 * time.Second
+	runCountFor = 15 * time.Second
 )
 
 // Options configure the credential providers.
@@ -69,7 +69,7 @@ func New(o Options) (*Providers, error) {
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: %w", err)
 		}
 		program.ran = o.Ran
-		one := &provider{program: program, run: program.run, turns: limiter.New(maxRuns, maxRuns, runCounts),
+		one := &provider{program: program, run: program.run, turns: limiter.New(maxRuns, maxRuns, runCountFor),
 			defaultHold: c.DefaultCacheDuration.Duration, tokens: c.TokenAttributes, account: o.Account, token: o.Token}
 		for _, text := range c.MatchImages {
 			pattern, err := images.ParsePattern(text)

@@ -303,7 +303,7 @@ func TestHangingRunsCountForAWhile(t *testing.T) {
 		}
 		time.Sleep(runTime - time.Nanosecond)
 		synctest.Wait()
-		if got, want := runs.Load(), int32(maxRuns*runTime/runCounts); got != want {
+		if got, want := runs.Load(), int32(maxRuns*runTime/runCountFor); got != want {
 			t.Errorf("got %d runs that hang at once, want %d", got, want)
 		}
 		began := time.Now()
