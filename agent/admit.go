@@ -56,7 +56,7 @@ func (a *admitter) waitsFor(pod *corev1.Pod) *Wait {
 // admit decides about a pod that is new to this run of the agent.
 func (a *admitter) admit(ctx context.Context, e *entry) {
 	pod := e.source
-	if finished(pod) {
+	if shownEnded(pod) {
 		return
 	}
 	a.resumeStop(e)

@@ -100,7 +100,7 @@ func (e *entry) pod() *corev1.Pod {
 	shown := *pod
 	shown.Status = e.mirror.Status
 	shown.Status.QOSClass = pod.Status.QOSClass // the manifest decides, with or without an API server
-	if finished(e.mirror) {
+	if shownEnded(e.mirror) {
 		// The node refused or ended it. A static pod starts again; the ends of its containers stay in the status.
 		shown.Status.Phase = ""
 		shown.Status.Reason, shown.Status.Message = "", ""
@@ -142,10 +142,10 @@ func (e *entry) keepsName() bool {
 func (e *entry) orphaned() bool { return e.stop.Is(podstate.StopOrphaned) }
 
 // active reports whether the pod was admitted and has not ended.
-func (e *entry) active() bool { return e.rejected == nil && !finished(e.pod()) }
+func (e *entry) active() bool { return e.rejected == nil && !shownEnded(e.pod()) }
 
-// finished reports whether the API shows the pod as ended.
-func finished(pod *corev1.Pod) bool { return podutil.IsTerminal(pod.Status.Phase) }
+// shownEnded reports whether the API shows the pod as ended.
+func shownEnded(pod *corev1.Pod) bool { return podutil.IsTerminal(pod.Status.Phase) }
 
 // stopOf returns the stop that the object requests. The deadline counts from when an agent first sees the deletion, see
 // stopFile; a later, shorter grace period moves it to an earlier time.

@@ -100,7 +100,7 @@ func (a *allocations) update(e *entry, pod *corev1.Pod) {
 	if e.resources.allocated == nil {
 		e.resources.allocated = a.load(pod)
 	}
-	e.resources.update(pod, pod.DeletionTimestamp == nil && !finished(pod) && e.rejected == nil)
+	e.resources.update(pod, pod.DeletionTimestamp == nil && !shownEnded(pod) && e.rejected == nil)
 	if !e.resources.undecided() {
 		a.kubelet.keep(pod, &e.resources, false)
 	}

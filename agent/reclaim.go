@@ -30,5 +30,5 @@ func (s *Supervisor) RemoveEnded(ctx context.Context) {
 // endRecorded reports whether the end of a released pod is on record: in the API server, or as an eviction that is its
 // result.
 func (e *entry) endRecorded() bool {
-	return finished(e.pod()) || e.stop.Fails() && e.worker.result.Load().status.Reason == e.stop.Reason
+	return shownEnded(e.pod()) || e.stop.Fails() && e.worker.result.Load().status.Reason == e.stop.Reason
 }

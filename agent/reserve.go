@@ -96,7 +96,7 @@ func (a *admitter) prepare(ctx context.Context, e *entry, rest *preparation) {
 		}
 		return err
 	}, func(err error) {
-		if err == nil || finished(e.pod()) || e.worker.terminated() { // what had ended before a reboot needs nothing
+		if err == nil || shownEnded(e.pod()) || e.worker.hasEnded() { // what had ended before a reboot needs nothing
 			return
 		}
 		a.takeBack(e, err)

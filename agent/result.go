@@ -32,17 +32,17 @@ func (w *worker) setResult(status *corev1.PodStatus) {
 	close(before.replaced)
 }
 
-// stopped reports whether the pod was observed and none of its containers runs or may run.
-func (w *worker) stopped() bool {
+// nothingRuns reports whether the pod was observed and none of its containers runs or may run.
+func (w *worker) nothingRuns() bool {
 	snapshot := w.result.Load().snapshot
 	return snapshot != nil && !slices.ContainsFunc(snapshot.Containers, func(c cri.Container) bool {
 		return c.State != runtimeapi.ContainerState_CONTAINER_EXITED
 	})
 }
 
-// terminated reports whether the pod was observed to have ended, and none of its containers runs or may run. What it
+// hasEnded reports whether the pod was observed to have ended, and none of its containers runs or may run. What it
 // holds, such as volumes, may not be released yet.
-func (w *worker) terminated() bool {
+func (w *worker) hasEnded() bool {
 	status := w.result.Load().status
-	return status != nil && podutil.IsTerminal(status.Phase) && w.stopped()
+	return status != nil && podutil.IsTerminal(status.Phase) && w.nothingRuns()
 }

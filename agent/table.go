@@ -155,7 +155,7 @@ func (t *table) superseded(old cri.PodSummary) bool {
 // counts its devices as free.
 func (t *table) ended(pod types.UID) bool {
 	if e := t.workers[pod]; e != nil {
-		return e.worker.isReleased() || finished(e.pod()) && e.worker.stopped()
+		return e.worker.isReleased() || shownEnded(e.pod()) && e.worker.nothingRuns()
 	}
 	return t.listed != nil && t.unwanted(pod) && !t.hasTraces(pod)
 }
