@@ -204,7 +204,7 @@ func TestPodAPIBeforeTheRuntime(t *testing.T) {
 				of := server.Container{Namespace: "default", Pod: "web", Name: "app"}
 				return api.Logs(t.Context(), of, &corev1.PodLogOptions{}, io.Discard, io.Discard)
 			},
-			"metrics": func() error { _, err := supervisor.Snapshot(t.Context()); return err },
+			"metrics": func() error { _, err := supervisor.SyncedPods(t.Context()); return err },
 			"explain": func() error { _, err := supervisor.Explain(t.Context()); return err },
 		} {
 			if err := ask(); !errors.Is(err, waiting) {

@@ -43,12 +43,12 @@ func TestUnreadablePodDir(t *testing.T) {
 		w.delete(pod, 0)
 		w.sleep(time.Minute)
 		w.checkNothingLeft() // the step that removes the directory was tried
-		if all, err := w.agent.Snapshot(t.Context()); len(all) != 1 || err != nil {
+		if all, err := w.agent.SyncedPods(t.Context()); len(all) != 1 || err != nil {
 			t.Errorf("while it is unknown whether the directory exists: got %d workers, %v, want one", len(all), err)
 		}
 		broken.Store(false)
 		w.sleep(time.Minute)
-		if all, err := w.agent.Snapshot(t.Context()); len(all) != 0 || err != nil {
+		if all, err := w.agent.SyncedPods(t.Context()); len(all) != 0 || err != nil {
 			t.Errorf("after the disk answers again: got %d workers, %v, want none", len(all), err)
 		}
 	})

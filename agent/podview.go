@@ -125,8 +125,8 @@ func (s *Supervisor) PodViews(ctx context.Context) ([]PodView, error) {
 	return all, nil
 }
 
-// Snapshot returns the pods that have been synced.
-func (s *Supervisor) Snapshot(ctx context.Context) ([]PodView, error) {
+// SyncedPods returns the pods that have been synced.
+func (s *Supervisor) SyncedPods(ctx context.Context) ([]PodView, error) {
 	all, err := s.PodViews(ctx)
 	return slices.DeleteFunc(all, func(v PodView) bool { return v.Runtime == nil }), err
 }
@@ -166,8 +166,9 @@ func (s *Supervisor) Unfinished(ctx context.Context) (known, gone []*corev1.Pod,
 }
 
 // AwaitPods waits until the pods of the node are known: every source has synced, the runtime has listed its pods, and
-// the supervisor has decided about the admission of each that is on the node. Before that Active, Staying and Snapshot
-// lack pods that run. It reports whether they are known; they are not if ctx ends or the supervisor returns before.
+// the supervisor has decided about the admission of each that is on the node. Before that Active, Staying and
+// SyncedPods lack pods that run. It reports whether they are known; they are not if ctx ends or the supervisor returns
+// before.
 func (s *Supervisor) AwaitPods(ctx context.Context) bool {
 	select {
 	case <-s.known:

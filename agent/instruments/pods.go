@@ -14,13 +14,13 @@ import (
 
 // Pods are the pods of the node: the agent's supervisor.
 type Pods interface {
-	Snapshot(ctx context.Context) ([]agent.PodView, error)
+	SyncedPods(ctx context.Context) ([]agent.PodView, error)
 }
 
 // AddPods adds the numbers of pods, containers and volumes, and the version of the cgroup hierarchy.
 func AddPods(e *exporter.Exporter, pods Pods, volumes Volumes, cgroupVersion int) {
 	e.AddFamilies(func(ctx context.Context, t *metrics.Text) {
-		if all, err := pods.Snapshot(ctx); err == nil {
+		if all, err := pods.SyncedPods(ctx); err == nil {
 			c := count(all, volumes)
 			c.write(t)
 		}

@@ -23,7 +23,7 @@ import (
 // snapshot are pods that do not change.
 type snapshot []agent.PodView
 
-func (c snapshot) Snapshot(context.Context) ([]agent.PodView, error) { return c, nil }
+func (c snapshot) SyncedPods(context.Context) ([]agent.PodView, error) { return c, nil }
 
 // TestMetrics checks that /metrics has the numbers of pods and what was counted, under the kubelet's names.
 func TestMetrics(t *testing.T) {

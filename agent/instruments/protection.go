@@ -17,7 +17,7 @@ func AddProtection(e *exporter.Exporter, pods Pods, protected bool) {
 	e.AddFamilies(func(ctx context.Context, t *metrics.Text) {
 		requested := map[corev1.PodQOSClass]int64{}
 		if protected {
-			all, err := pods.Snapshot(ctx)
+			all, err := pods.SyncedPods(ctx)
 			if err != nil {
 				return
 			}

@@ -24,7 +24,7 @@ type Cgroups interface {
 
 // UsagePods returns the pods of which there is something to measure.
 func UsagePods(ctx context.Context, pods Pods, volumes Volumes, cgroups Cgroups) ([]usage.Pod, error) {
-	all, err := pods.Snapshot(ctx)
+	all, err := pods.SyncedPods(ctx)
 	if err != nil {
 		return nil, err
 	}
