@@ -44,14 +44,7 @@ func (w *worker) publish(p plan.Plan) {
 	w.backoffEvents(p.Status)
 	w.resizeEvents(p.Status, p.Ending)
 	w.deadlineEvent(p.Ending)
-	if publish := w.order.Publish; publish != nil && !w.order.Stop.Is(podstate.StopOrphaned) {
-		w.forget(publish.UID)
-		if p.Released && w.order.Stop.Is(podstate.StopDeleted) {
-			w.cfg.Status.SetGone(publish, *p.Status)
-		} else {
-			w.cfg.Status.Set(publish, *p.Status)
-		}
-	}
+	w.publishStatus(p)
 	w.explained.Store(w.explain(p))
 	before := cmp.Or(w.result.Load().status, &w.order.Pod.Status)
 	w.setResult(p.Status)
@@ -59,14 +52,8 @@ func (w *worker) publish(p plan.Plan) {
 	if shrunk(before, p.Status) {
 		w.onRelease()
 	}
-	if p.Released && !latest.Closed(w.released) {
-		if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
-			w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
-		}
-		w.cfg.Metrics.Released(w.order.Pod)
-		close(w.released)
-		w.logEnd(p.Status.Phase)
-		w.onRelease()
+	if p.Released && !w.isReleased() {
+		w.release(p.Status.Phase)
 	}
 	if p.Reclaimed && !latest.Closed(w.reclaimed) {
 		close(w.reclaimed)
@@ -76,6 +63,31 @@ func (w *worker) publish(p plan.Plan) {
 	if p.Done {
 		w.leave()
 	}
+}
+
+// publishStatus sets the status of the pod, or of its mirror.
+func (w *worker) publishStatus(p plan.Plan) {
+	publish := w.order.Publish
+	if publish == nil || w.order.Stop.Is(podstate.StopOrphaned) {
+		return
+	}
+	w.forget(publish.UID)
+	if p.Released && w.order.Stop.Is(podstate.StopDeleted) {
+		w.cfg.Status.SetGone(publish, *p.Status)
+	} else {
+		w.cfg.Status.Set(publish, *p.Status)
+	}
+}
+
+// release makes known that the pod has released all its resources.
+func (w *worker) release(phase corev1.PodPhase) {
+	if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
+		w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
+	}
+	w.cfg.Metrics.Released(w.order.Pod)
+	close(w.released)
+	w.logEnd(phase)
+	w.onRelease()
 }
 
 // shrunk reports whether a pod has less CPU or memory than before.
