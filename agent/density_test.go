@@ -64,7 +64,9 @@ func dense(t *testing.T, n int) map[string]cost {
 func TestDensity(t *testing.T) {
 	few, many := dense(t, *densePods/8), dense(t, *densePods)
 	for step, c := range many {
-		if most := 1.5*few[step].objects + 200; c.objects > most {
+		// What costs each pod a look at all others would cost eight times as much. On a busy machine, more changes of the
+		// few pods are handled at once.
+		if most := 2*few[step].objects + 200; c.objects > most {
 			t.Errorf("%s: got %.0f objects a pod, want at most %.0f", step, c.objects, most)
 		}
 		if most := few[step].calls + 1; c.calls > most {
