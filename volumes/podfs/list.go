@@ -27,34 +27,40 @@ func (d *PodDirs) List(uid types.UID) ([]OnDisk, error) {
 		if err != nil {
 			return err
 		}
-		for _, path := range []string{poddir.Of(poddir.Plugins, pluginname.Local, ""), deviceLinks} {
-			err = inDir(pod, path, func(entries *os.File) error {
-				names, err := entries.Readdirnames(-1)
-				for _, name := range names {
-					if on := (OnDisk{pluginname.Local, name}); !slices.Contains(found, on) {
-						found = append(found, on)
-					}
-				}
-				return err
-			})
-			if err != nil {
-				return err
+		marks, err := namesIn(pod, poddir.Of(poddir.Plugins, pluginname.Local, ""))
+		if err != nil {
+			return err
+		}
+		links, err := namesIn(pod, deviceLinks)
+		if err != nil {
+			return err
+		}
+		for _, name := range append(marks, links...) {
+			if on := (OnDisk{pluginname.Local, name}); !slices.Contains(found, on) {
+				found = append(found, on)
 			}
 		}
-		return inDir(pod, poddir.Subpaths, func(subpaths *os.File) error {
-			names, err := subpaths.Readdirnames(-1)
-			for _, name := range names {
-				if !slices.ContainsFunc(found, func(o OnDisk) bool { return o.Name == name }) {
-					found = append(found, OnDisk{Plugin: pluginname.HostPath, Name: name})
-				}
+		subpaths, err := namesIn(pod, poddir.Subpaths)
+		for _, name := range subpaths {
+			if !slices.ContainsFunc(found, func(o OnDisk) bool { return o.Name == name }) {
+				found = append(found, OnDisk{Plugin: pluginname.HostPath, Name: name})
 			}
-			return err
-		})
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
 	}
 	return found, nil
+}
+
+// namesIn returns the names in the directory at path. A missing directory has none.
+func namesIn(parent *os.File, path string) (names []string, err error) {
+	err = inDir(parent, path, func(dir *os.File) (err error) {
+		names, err = dir.Readdirnames(-1)
+		return err
+	})
+	return names, err
 }
 
 // eachDir opens every entry of the directory at path, all of which must be directories, and calls do with both. A
