@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/test/csi/fake"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // newBlockWorld makes a world with a block volume, which is a loop device of 1 MiB.
@@ -51,15 +51,11 @@ func TestBlockVolumeIsHeld(t *testing.T) {
 	w, v := newBlockWorld(t)
 	p := w.publish("pod-1", v)
 	held := w.devices("pv-a/dev/pod-1")
-	loops, err := filepath.Glob("/dev/loop[0-9]*")
-	if err != nil {
-		t.Fatal(err)
+	loops := ownmounts.Attached(t, held)
+	if !mounts.SameDevice(p.Path, held) || len(loops) != 1 {
+		t.Fatalf("%s is not the device %s, or is held by %q, want one loop device", held, p.Path, loops)
 	}
-	i := slices.IndexFunc(loops, func(loop string) bool { return mounts.Held(loop) == held })
-	if !mounts.SameDevice(p.Path, held) || i < 0 {
-		t.Fatalf("%s is not the device %s, or no loop device holds it", held, p.Path)
-	}
-	look, err := os.Open(loops[i])
+	look, err := os.Open(loops[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +64,8 @@ func TestBlockVolumeIsHeld(t *testing.T) {
 	}
 	look.Close()
 	w.unpublish("pod-1", v)
-	if mounts.Held(loops[i]) == held {
-		t.Fatalf("got %s attached, want it detached", loops[i])
+	if left := ownmounts.Attached(t, held); len(left) > 0 {
+		t.Fatalf("got %q attached, want it detached", left)
 	}
 	w.nothingLeft()
 }

@@ -219,7 +219,7 @@ func detachLoop(name string) error {
 	}
 	_, err = unix.IoctlRetInt(int(loop.Fd()), unix.LOOP_CLR_FD)
 	if errors.Is(err, unix.ENXIO) {
-		err = nil // somebody else has detached it
+		err = nil // another process has detached it
 	}
 	return errors.Join(err, loop.Close())
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // testDevice returns a loop device with a file of its own behind it, and whether that is still so: the kernel gives the
-// device away as soon as it is detached and nobody has it open.
+// device away as soon as it is detached and no process has it open.
 func testDevice(t *testing.T) (device string, there func() bool) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
@@ -51,6 +51,14 @@ func release(t *testing.T, path string) {
 	}
 }
 
+// checkHeld checks that a device is mounted on a path, and that one loop device holds it.
+func checkHeld(t *testing.T, device, path string) {
+	t.Helper()
+	if loops, err := loopsOf(path); err != nil || len(loops) != 1 || !SameDevice(device, path) {
+		t.Errorf("got loop devices %q, %v at %s, want the one that holds %s", loops, err, path, device)
+	}
+}
+
 // makeNode makes another node of a device.
 func makeNode(t *testing.T, node, device string) {
 	t.Helper()
@@ -78,12 +86,7 @@ func TestHold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if loops, err := loopsOf(path); err != nil || len(loops) != 1 {
-		t.Errorf("got loop devices %q, %v, want one", loops, err)
-	}
-	if !SameDevice(device, path) {
-		t.Errorf("%s is not device %s", path, device)
-	}
+	checkHeld(t, device, path)
 	if err := errors.Join(detachLoop(device), os.Remove(node)); err != nil {
 		t.Fatal(err)
 	}
@@ -108,12 +111,7 @@ func TestHoldAnother(t *testing.T) {
 		if err := Hold(device, path); err != nil {
 			t.Fatal(err)
 		}
-		if !SameDevice(device, path) {
-			t.Errorf("%s is not device %s", path, device)
-		}
-		if loops, err := loopsOf(path); err != nil || len(loops) != 1 {
-			t.Errorf("got loop devices %q, %v, want one", loops, err)
-		}
+		checkHeld(t, device, path)
 	}
 	release(t, path)
 }
@@ -135,9 +133,7 @@ func TestHoldMissing(t *testing.T) {
 	if err := Hold(link, path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want that the device is missing", err)
 	}
-	if loops, err := loopsOf(path); err != nil || len(loops) != 1 || !SameDevice(device, path) {
-		t.Errorf("got loop devices %q, %v, want the one that holds %s", loops, err, device)
-	}
+	checkHeld(t, device, path)
 	release(t, path)
 }
 

@@ -51,21 +51,28 @@ func AttachLoop(image string) (device string, err error) {
 	return "", err
 }
 
-// DetachBelow detaches the loop devices behind which a file below a directory is, at the end of the test: the code
-// under test leaves some behind if the test fails.
+// Attached returns the loop devices that are attached to a file whose path begins with prefix.
+func Attached(t testing.TB, prefix string) (devices []string) {
+	t.Helper()
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && strings.HasPrefix(string(text), prefix) {
+			devices = append(devices, filepath.Join("/dev", filepath.Base(filepath.Dir(filepath.Dir(file)))))
+		}
+	}
+	return devices
+}
+
+// DetachBelow detaches the loop devices that are attached to files below a directory, at the end of the test: the code
+// under test leaves some attached if the test fails.
 func DetachBelow(t testing.TB, dir string) {
 	t.Helper()
 	t.Cleanup(func() {
-		files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-		if err != nil {
-			t.Error(err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil || !strings.HasPrefix(string(text), dir+"/") {
-				continue
-			}
-			device := filepath.Join("/dev", filepath.Base(filepath.Dir(filepath.Dir(file))))
+		for _, device := range Attached(t, dir+"/") {
 			if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
 				t.Errorf("losetup: %v: %s", err, out)
 			}

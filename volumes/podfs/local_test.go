@@ -476,7 +476,7 @@ func TestBlockDeviceOfKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	bindMount(t, device, held)
-	loop := ownmounts.Loop(t, held)
+	ownmounts.Loop(t, held)
 	if all, err := v.List("one"); err != nil || !slices.Equal(all, []OnDisk{{pluginname.Local, "pv"}}) {
 		t.Errorf("got volumes %v, %v, want the one", all, err)
 	}
@@ -484,9 +484,8 @@ func TestBlockDeviceOfKubelet(t *testing.T) {
 	if err := v.RemovePodDir(t.Context(), "one"); err != nil {
 		t.Error(err)
 	}
-	backing := filepath.Join("/sys/block", filepath.Base(loop), "loop/backing_file")
-	if text, err := os.ReadFile(backing); err == nil && strings.HasPrefix(string(text), held) {
-		t.Errorf("got %s attached, want it detached", backing)
+	if left := ownmounts.Attached(t, held); len(left) > 0 {
+		t.Errorf("got %q attached, want it detached", left)
 	}
 	if _, err := os.Lstat(all); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v for the directory of the volume, want it removed", err)
@@ -546,23 +545,11 @@ func TestBlockDeviceOfTwoPods(t *testing.T) {
 		}
 	}
 	mount("one", device)
-	mount("two", holderOf(t, v.devices.at("one", "pv")))
+	holders := ownmounts.Attached(t, v.devices.at("one", "pv"))
+	if len(holders) != 1 {
+		t.Fatalf("got loop devices %q that hold the device, want one", holders)
+	}
+	mount("two", holders[0])
 	unmountLocal(t, v, "one")
 	unmountLocal(t, v, "two")
-}
-
-// holderOf returns the loop device that holds a device.
-func holderOf(t *testing.T, held string) string {
-	t.Helper()
-	loops, err := filepath.Glob("/dev/loop[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, loop := range loops {
-		if mounts.Held(loop) == held {
-			return loop
-		}
-	}
-	t.Fatalf("no loop device holds %s", held)
-	return ""
 }
