@@ -86,8 +86,8 @@ func (t *table) hasTraces(uid types.UID) bool {
 
 // others returns the admitted pods that have not ended, with their allocated resources and, in their statuses, those
 // that they have. It excludes orphaned pods even while they end: the scheduler counts their resources as free, and a
-// refused replacement would fail for good. ending are the preempted pods that still hold resources: all has
-// the critical pod for which they end.
+// refused replacement would fail for good. ending are the preempted pods that still hold resources; the critical pod
+// for which they end is in all already.
 func (t *table) others(but types.UID) (all, ending []*corev1.Pod) {
 	for uid, e := range t.workers {
 		switch {

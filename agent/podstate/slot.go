@@ -55,8 +55,8 @@ func (s *Slot) findLost(all []Container) {
 }
 
 // countedAnew reports whether last, the newest instance in the runtime, is newer than one that is gone, whatever their
-// numbers: it may run, which no instance does once the next is created, or it has been started, and this run of
-// the agent has never begun to create an instance with the number of the other.
+// numbers: it may run, which no instance does once the next is created, or it has been started, and this run of the
+// agent has never begun to create an instance with the number of the other.
 func countedAnew(last, gone *Container, memory Recall) bool {
 	_, created := memory.Backoff(Instance{gone.Name, gone.Attempt})
 	return last.Alive() || memory.Instance(last.ID).Started && !created

@@ -23,8 +23,7 @@ type stream struct {
 }
 
 // WatchPods sends all pods, a mark that these were all, and then each change. A slow client gets the newest state of a
-// pod, not each state between. The watch of a client that has not read while
-// maxChanged pods changed ends when it reads again.
+// pod, not each state between. If maxChanged pods have changed before a client reads again, its watch ends.
 func (s *Server) WatchPods(_ *api.WatchPodsRequest, to grpc.ServerStreamingServer[api.WatchPodsEvent]) error {
 	if err := s.allow(); err != nil {
 		return err
