@@ -72,17 +72,16 @@ func (a *admitter) admit(ctx context.Context, e *entry) {
 		a.decide(ctx, e, v, wait)
 		return
 	}
-	// The scheduler may know labels of the node that the watch has not brought yet. Until then the pod holds nothing.
-	e.rejected = v.Rejection
-	a.finish(ctx, e, Wait{For: "its admission", Why: "the Node object does not match it, and is read again"},
+	// The scheduler may know labels of the node that the watch has not brought yet.
+	a.await(ctx, e, Wait{For: "its admission", Why: "the Node object does not match it, and is read again"},
 		func(ctx context.Context) error {
 			a.cfg.RefreshNode(ctx)
 			return nil
 		}, func(error) {
-			e.rejected = nil
 			v, wait := a.evaluate(pod)
 			a.decide(ctx, e, v, wait)
 		})
+	e.admitting.undecided = true
 }
 
 // decide carries out a decision about a pod.
@@ -203,9 +202,9 @@ func awaitAll(ctx context.Context, all []<-chan struct{}, limit time.Duration) {
 	}
 }
 
-// finish runs f in a new goroutine, and then calls then in the supervisor's loop, unless the pod has to end
+// await runs f in a new goroutine, and then calls then in the supervisor's loop, unless the pod has to end
 // before that. Only this pod waits for it.
-func (a *admitter) finish(ctx context.Context, e *entry, awaited Wait,
+func (a *admitter) await(ctx context.Context, e *entry, awaited Wait,
 	f func(context.Context) error, then func(error)) {
 	calling, cancel := context.WithCancel(ctx)
 	e.admitting = &admitting{cancel: cancel, wait: awaited}

@@ -131,6 +131,24 @@ func TestUndecidedPodHoldsNothing(t *testing.T) {
 	})
 }
 
+// TestUndecidedPodIsDeleted checks that a pod that is deleted while the Node object is read again was not refused.
+func TestUndecidedPodIsDeleted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.nodeObject = func() *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}} }
+		w.refreshNode = func() { time.Sleep(10 * time.Second) }
+		w.lostDeletes = 1 // explain still shows it
+		web := apiPod("web", withZone("b"))
+		w.run(web)
+		w.sleep(time.Second)
+		w.checkWaits(web, "its admission", "read again")
+		w.delete(web, 0)
+		w.sleep(time.Second)
+		if got := w.explained(); !strings.Contains(got, "deleted") || strings.Contains(got, "NodeAffinity") {
+			t.Errorf("got:\n%s\nwant a deleted pod without a reason of the node", got)
+		}
+	})
+}
+
 // TestOnlyNewAPIPodsWaitForTheNode checks that before the Node object is known static pods start, and pods that are
 // on the node already are looked after.
 func TestOnlyNewAPIPodsWaitForTheNode(t *testing.T) {

@@ -12,7 +12,14 @@ import (
 	"github.com/nodelet/nodelet/kube/pods"
 )
 
-// entry is the supervisor's state of one pod. The loop owns it.
+// entry is the supervisor's state of one pod. The loop owns it. The pod is in one of these states:
+//
+//	undecided  admitting.undecided: the node may not match it. It gets no order, and holds nothing.
+//	preparing  admitting otherwise: it gets no order either, but counts as admitted.
+//	resumed    admitting.resumed: an earlier run of the agent has admitted it. It gets orders.
+//	admitted   admitting, rejected and stop are nil.
+//	refused    rejected is set, and stop is nil.
+//	ending     stop is set, which only becomes stricter; whether the pod was refused stays. Admission has ended.
 type entry struct {
 	worker *worker
 	// fingerprint is that of what the runtime had listed of the pod when its worker began.
@@ -39,12 +46,14 @@ type entry struct {
 	discard context.CancelFunc
 }
 
-// admitting is the rest of a pod's admission: pods that end for it, or device plugins that have not answered.
+// admitting is the rest of a pod's admission: a Node object that is read again, pods that end for it, or device plugins
+// that have not answered.
 type admitting struct {
 	cancel context.CancelFunc
 	wait   Wait // for explain
-	// resumed: an earlier run of the agent has admitted the pod, and only its devices are awaited.
-	resumed bool
+	// resumed: an earlier run of the agent has admitted the pod, and only its devices are awaited. undecided: whether the
+	// pod is admitted follows.
+	resumed, undecided bool
 }
 
 // order is the desired state of a pod for its worker, and the API object that gets the pod's status. It is never
@@ -141,8 +150,13 @@ func (e *entry) keepsName() bool {
 // orphaned reports whether no source knows the pod any more.
 func (e *entry) orphaned() bool { return e.stop.Is(podstate.StopOrphaned) }
 
+// admitted reports whether the pod counts as admitted, be it that it has to end or has ended.
+func (e *entry) admitted() bool {
+	return e.rejected == nil && (e.admitting == nil || !e.admitting.undecided)
+}
+
 // active reports whether the pod was admitted and has not ended.
-func (e *entry) active() bool { return e.rejected == nil && !shownEnded(e.pod()) }
+func (e *entry) active() bool { return e.admitted() && !shownEnded(e.pod()) }
 
 // shownEnded reports whether the API shows the pod as ended.
 func shownEnded(pod *corev1.Pod) bool { return podutil.IsTerminal(pod.Status.Phase) }

@@ -37,7 +37,7 @@ func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 // eviction.
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
 	released, _ = get(ctx, s.loop, func() <-chan struct{} {
-		if entry := s.table.workers[pod]; entry != nil && entry.rejected == nil {
+		if entry := s.table.workers[pod]; entry != nil && entry.admitted() {
 			return s.workers.evict(entry, e)
 		}
 		return nil

@@ -194,7 +194,7 @@ func (s *Supervisor) Staying(ctx context.Context, within time.Duration) []*corev
 func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) bool) []*corev1.Pod {
 	pods, _ := get(ctx, s.loop, func() (all []*corev1.Pod) {
 		for _, e := range s.table.workers {
-			if e.rejected == nil && !e.worker.hasEnded() && !e.worker.isReleased() && wanted(e.stop) {
+			if e.admitted() && !e.worker.hasEnded() && !e.worker.isReleased() && wanted(e.stop) {
 				all = append(all, e.pod())
 			}
 		}

@@ -89,7 +89,7 @@ func (a *admitter) prepare(ctx context.Context, e *entry, rest *preparation) {
 		return
 	}
 	pod := e.source.UID // the loop alone may read the entry
-	a.finish(ctx, e, rest.awaited, func(ctx context.Context) error {
+	a.await(ctx, e, rest.awaited, func(ctx context.Context) error {
 		err := rest.run(ctx)
 		if err != nil && ctx.Err() == nil { // else the pod has to end, or the next run of the agent goes on
 			a.cfg.Devices.Release(pod)
