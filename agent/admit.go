@@ -169,7 +169,7 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision, 
 	var ending []<-chan struct{}
 	for _, victim := range a.table.workers {
 		if victim.preemptor != nil && !victim.worker.isReleased() {
-			ending = append(ending, a.released(victim))
+			ending = append(ending, a.whenReleased(victim))
 			limit = max(limit, podutil.GracePeriod(victim.source)*3/2)
 		}
 	}
@@ -244,9 +244,9 @@ func (a *admitter) fits(pod *corev1.Pod) bool {
 	return v.Rejection == nil && a.cfg.Placement.Fits(pod) && a.cfg.Devices.Rejection(pod) == nil
 }
 
-// released goes on with what may have waited for a pod. Other pods may need its resources. Another static pod, or the
+// freed goes on with what may have waited for a pod. Other pods may need its resources. Another static pod, or the
 // mirror pod, may need its name if it does not come from the API server.
-func (s *Supervisor) released(ctx context.Context, pod *corev1.Pod) {
+func (s *Supervisor) freed(ctx context.Context, pod *corev1.Pod) {
 	if pods.SourceOf(pod) != pods.SourceAPI {
 		s.reconcile(ctx)
 		return

@@ -22,8 +22,8 @@ type dispatcher struct {
 	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete, and
 	// when a worker has ended.
 	reconcile func(context.Context)
-	// onRelease is called in the loop when a pod has released resources.
-	onRelease func(ctx context.Context, pod *corev1.Pod)
+	// onFreed is called in the loop when a pod holds less: it has released its resources, or was resized to less.
+	onFreed func(ctx context.Context, pod *corev1.Pod)
 }
 
 // begin starts a worker for a pod. It does nothing before it gets its first order.
@@ -31,7 +31,7 @@ func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	listed, inRuntime := d.table.listed[pod.UID]
 	facts := listedFacts(pod.UID, listed)
 	facts.stale = !inRuntime && d.table.hasTraces(pod.UID) // an earlier worker may have left instances
-	worker := newWorker(d.cfg, facts, func() { d.loop.post(func() { d.onRelease(ctx, pod) }) })
+	worker := newWorker(d.cfg, facts, func() { d.loop.post(func() { d.onFreed(ctx, pod) }) })
 	e := &entry{source: pod, worker: worker, fingerprint: listed.Fingerprint}
 	d.table.workers[pod.UID] = e
 	if eviction := d.cfg.BegunEviction(pod); eviction != nil {
@@ -101,12 +101,12 @@ func (d *dispatcher) evict(e *entry, eviction Eviction) (released <-chan struct{
 		e.stopAdmitting()
 		d.send(e)
 	}
-	return d.released(e)
+	return d.whenReleased(e)
 }
 
-// released returns a channel that is closed when a pod has released all its resources, or when its worker or the
+// whenReleased returns a channel that is closed when a pod has released all its resources, or when its worker or the
 // supervisor ends.
-func (d *dispatcher) released(e *entry) <-chan struct{} {
+func (d *dispatcher) whenReleased(e *entry) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

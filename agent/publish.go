@@ -38,7 +38,7 @@ type probed struct {
 // publish passes on the result of a plan: the status, the containers to probe, and what explain shows. The sequence
 // counts:
 //   - events and countEnds compare with the status before, so memory.Report comes after publish;
-//   - others read the result when Watchers or onRelease is called, and isReleased in the latter: these are set first.
+//   - others read the result when Watchers or onFreed is called, and isReleased in the latter: these are set first.
 func (w *worker) publish(p plan.Plan) {
 	w.probe(p.Probes, p.Status.PodIP)
 	w.backoffEvents(p.Status)
@@ -50,10 +50,10 @@ func (w *worker) publish(p plan.Plan) {
 	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)
 	if shrunk(before, p.Status) {
-		w.onRelease()
+		w.onFreed()
 	}
 	if p.Released && !w.isReleased() {
-		w.release(p.Status.Phase)
+		w.setReleased(p.Status.Phase)
 	}
 	if p.Reclaimed && !latest.Closed(w.reclaimed) {
 		close(w.reclaimed)
@@ -79,15 +79,15 @@ func (w *worker) publishStatus(p plan.Plan) {
 	}
 }
 
-// release makes known that the pod has released all its resources.
-func (w *worker) release(phase corev1.PodPhase) {
+// setReleased makes known that the pod has released all its resources.
+func (w *worker) setReleased(phase corev1.PodPhase) {
 	if err := w.cfg.Steps.FreeIDs(w.order.Pod.UID); err != nil {
 		w.log.Warn("cannot free the IDs of the pod's user namespace before the pod is removed", "err", err)
 	}
 	w.cfg.Metrics.Released(w.order.Pod)
 	close(w.released)
 	w.logEnd(phase)
-	w.onRelease()
+	w.onFreed()
 }
 
 // shrunk reports whether a pod has less CPU or memory than before.

@@ -131,15 +131,15 @@ func (f *runtimeFacts) read(s *cri.Snapshot, log *slog.Logger) {
 		if i == nil {
 			i = firstSeen(c, log)
 		}
-		release(c.ContainerStatus)
+		dropRead(c.ContainerStatus)
 		f.instances[c.Id] = i
 		f.containers = append(f.containers, i.fact(c))
 	}
 }
 
-// release drops what was read of a new status and may be as large as the rest of the pod. It does not write to one
+// dropRead drops what was read of a new status and may be as large as the rest of the pod. It does not write to one
 // that other goroutines have already.
-func release(s *runtimeapi.ContainerStatus) {
+func dropRead(s *runtimeapi.ContainerStatus) {
 	if s.Labels != nil || s.Annotations != nil || s.Mounts != nil {
 		s.Labels, s.Annotations = nil, nil
 		s.Mounts = nil

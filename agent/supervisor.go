@@ -59,7 +59,7 @@ func NewSupervisor(c Config) *Supervisor {
 		allocations: newAllocations(cfg, s.table),
 		running:     &s.running,
 		reconcile:   s.reconcile,
-		onRelease:   s.released,
+		onFreed:     s.freed,
 	}
 	s.admission = &admitter{s.workers}
 	s.resizes = &resizer{s.workers}

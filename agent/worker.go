@@ -74,8 +74,8 @@ type milestones struct {
 	gone chan struct{}
 	// released is closed when a pod that ends has released all its resources.
 	released chan struct{}
-	// onRelease is called then, and when a running pod has been resized to less.
-	onRelease func()
+	// onFreed is called then, and when a running pod has been resized to less.
+	onFreed func()
 	// reclaimed is closed when the runtime has nothing left of the pod; see podstate.Desired.Reclaim.
 	reclaimed chan struct{}
 }
@@ -83,7 +83,7 @@ type milestones struct {
 // isReleased reports whether the pod has given back all that it held.
 func (m *milestones) isReleased() bool { return latest.Closed(m.released) }
 
-func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
+func newWorker(cfg *Config, facts runtimeFacts, onFreed func()) *worker {
 	w := &worker{
 		cfg:     cfg,
 		log:     cfg.Log,
@@ -94,7 +94,7 @@ func newWorker(cfg *Config, facts runtimeFacts, onRelease func()) *worker {
 		milestones: milestones{
 			gone:      make(chan struct{}),
 			released:  make(chan struct{}),
-			onRelease: onRelease,
+			onFreed:   onFreed,
 			reclaimed: make(chan struct{}),
 		},
 		memory:  podstate.NewMemory(),
