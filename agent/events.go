@@ -40,9 +40,9 @@ func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 }
 
 // backoffEvents records, once for each back-off, that a container waits before it is tried again.
-func (w *worker) backoffEvents(st *corev1.PodStatus) {
-	for c := range podutil.ContainerStatuses(st) {
-		waiting, last := c.State.Waiting, podutil.ContainerStatus(w.lastStatus(), c.Name)
+func (w *worker) backoffEvents(before, now *corev1.PodStatus) {
+	for c := range podutil.ContainerStatuses(now) {
+		waiting, last := c.State.Waiting, podutil.ContainerStatus(before, c.Name)
 		if waiting == nil || last != nil && last.State.Waiting != nil &&
 			last.State.Waiting.Reason == waiting.Reason && last.RestartCount == c.RestartCount {
 			continue

@@ -89,10 +89,9 @@ func (w *worker) countSync(began time.Time) {
 	w.cfg.Metrics.Synced(kind, time.Since(began))
 }
 
-// countEnds counts the containers that have ended since the last status. As with the kubelet, the ends by which the
+// countEnds counts the containers that have ended since the status before. As with the kubelet, the ends by which the
 // agent restarts a container do not count.
-func (w *worker) countEnds(now *corev1.PodStatus) {
-	before := w.lastStatus()
+func (w *worker) countEnds(before, now *corev1.PodStatus) {
 	for c := range podutil.ContainerStatuses(now) {
 		end, restarted := c.State.Terminated, false
 		if end == nil && c.State.Waiting != nil && c.State.Waiting.Reason == podutil.ReasonCrashLoopBackOff {

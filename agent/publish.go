@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,18 +34,16 @@ type probed struct {
 	started, readinessOnly bool
 }
 
-// publish passes on the result of a plan: the status, the containers to probe, and what explain shows. The sequence
-// counts:
-//   - events and countEnds compare with the status before, so memory.Report comes after publish;
-//   - others read the result when Watchers or onFreed is called, and isReleased in the latter: these are set first.
+// publish passes on the result of a plan: the status, the containers to probe, and what explain shows. Others read the
+// result when Watchers or onFreed is called, and isReleased in the latter: these are set first.
 func (w *worker) publish(p plan.Plan) {
+	before := w.lastStatus()
 	w.probe(p.Probes, p.Status.PodIP)
-	w.backoffEvents(p.Status)
+	w.backoffEvents(before, p.Status)
 	w.resizeEvents(p.Status, p.Ending)
 	w.deadlineEvent(p.Ending)
 	w.publishStatus(p)
 	w.explained.Store(w.explain(p))
-	before := cmp.Or(w.result.Load().status, &w.order.Pod.Status)
 	w.setResult(p.Status)
 	w.cfg.Watchers.Changed(w.order.Pod.UID)
 	if shrunk(before, p.Status) {
@@ -58,8 +55,9 @@ func (w *worker) publish(p plan.Plan) {
 	if p.Reclaimed && !latest.Closed(w.reclaimed) {
 		close(w.reclaimed)
 	}
-	w.countEnds(p.Status)
+	w.countEnds(before, p.Status)
 	w.countStart(p.Status)
+	w.memory.Report(p.Status)
 	if p.Done {
 		w.leave()
 	}

@@ -222,7 +222,6 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	p := plan.Pod(w.order.Desired, o)
 	w.publish(p)
 	w.linkLogs()
-	w.memory.Report(p.Status)
 	for _, key := range p.Cancel {
 		if f, runs := w.flights[key]; runs {
 			f.cancel()
