@@ -77,11 +77,15 @@ func newPuller(p *process, x *parts) error {
 	r, local := x.runtime, x.objects.local
 	c := provider.Settings(p.cfg)
 	c.Account, c.Token = local.ServiceAccount, local.AccountToken
-	c.Ran = p.metrics.AddCredentialProviders()
+	configured, ran := p.metrics.AddCredentialProviders()
+	c.Ran = ran
 	c.Log = p.log
 	providers, err := provider.New(c)
 	if err != nil {
 		return err
+	}
+	if providers.Hash != "" {
+		configured(providers.Hash)
 	}
 	pull := images.Settings(p.cfg)
 	if k := &p.cfg.Kubelet; p.cfg.Gate("KubeletEnsureSecretPulledImages") {

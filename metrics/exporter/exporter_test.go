@@ -50,9 +50,13 @@ func TestMetrics(t *testing.T) {
 	e.AddPlugins(func() map[string][]string {
 		return map[string][]string{"DevicePlugin": nil, "CSIPlugin": {"nfs.example.com", "a.example.com", "nfs.example.com"}}
 	}, func() map[string]bool { return map[string]bool{"/run/nfs.sock": true, "/run/new.sock": false} })
-	ran := e.AddCredentialProviders()
+	configured, ran := e.AddCredentialProviders()
+	configured("sha256:1")
 	ran("ecr", time.Second, nil)
 	ran("ecr", time.Second, errors.New("no network"))
+	requests := e.AddRequests()
+	requests.Serving("readwrite", "TRACE", "pods")()
+	requests.Serving("readwrite", "PATCH", "pods")()
 	e.AddSettings([]config.Warning{{Flag: "lock-file"}, {Field: "qosReserved"}})
 	text := get(t, e, "/metrics")
 	for _, want := range []string{
@@ -69,8 +73,11 @@ func TestMetrics(t *testing.T) {
 		`plugin_manager_total_plugins{socket_path="/run/nfs.sock",state="actual_state_of_world"} 1`,
 		`plugin_manager_total_plugins{socket_path="/run/nfs.sock",state="desired_state_of_world"} 1`,
 		`plugin_manager_total_plugins{socket_path="/run/new.sock",state="desired_state_of_world"} 1`,
+		`kubelet_credential_provider_config_info{hash="sha256:1"} 1`,
 		`kubelet_credential_provider_plugin_duration_count{plugin_name="ecr"} 2`,
 		`kubelet_credential_provider_plugin_errors_total{plugin_name="ecr"} 1`,
+		`kubelet_http_requests_total{long_running="false",method="TRACE",path="pods",server_type="readwrite"} 1`,
+		`kubelet_http_requests_total{long_running="false",method="other",path="pods",server_type="readwrite"} 1`,
 		`kubelet_certificate_manager_client_ttl_seconds +Inf`,
 		`kubelet_certificate_manager_client_expiration_renew_errors 3`,
 		`kubelet_certificate_manager_server_rotation_seconds_bucket{le="3600"} 0`,

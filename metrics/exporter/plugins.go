@@ -21,18 +21,23 @@ func (e *Exporter) AddDevicePlugins() (registered func(resource string), allocat
 		func(resource string, took time.Duration) { calls.With(resource).Took(took) }
 }
 
-// AddCredentialProviders returns what counts a run of the program of a credential provider. Call it once.
-func (e *Exporter) AddCredentialProviders() func(provider string, took time.Duration, err error) {
+// AddCredentialProviders returns what shows the hash of the configuration of the credential providers, and what counts
+// a run of the program of one. Call it once.
+func (e *Exporter) AddCredentialProviders() (
+	configured func(hash string), ran func(provider string, took time.Duration, err error)) {
+	info := e.main.Gauges("kubelet_credential_provider_config_info",
+		"[ALPHA] Information about the last applied credential provider configuration with hash as label", "hash")
 	runs := e.main.Histograms("kubelet_credential_provider_plugin_duration",
 		"[ALPHA] Duration of execution in seconds for credential provider plugin", metrics.DefaultBuckets, "plugin_name")
 	failures := e.main.Counters("kubelet_credential_provider_plugin_errors_total",
 		"[ALPHA] Number of errors from credential provider plugin", "plugin_name")
-	return func(provider string, took time.Duration, err error) {
-		runs.With(provider).Took(took)
-		if err != nil {
-			failures.With(provider).Inc()
+	return func(hash string) { info.With(hash).Set(1) },
+		func(provider string, took time.Duration, err error) {
+			runs.With(provider).Took(took)
+			if err != nil {
+				failures.With(provider).Inc()
+			}
 		}
-	}
 }
 
 // AddPlugins adds the plugins that are registered now, and the sockets at which plugins register. registered returns

@@ -37,9 +37,9 @@ func (e *Exporter) AddRequests() server.Metrics {
 // longRunning are the paths whose requests last as long as the client wants.
 var longRunning = map[string]bool{"exec": true, "attach": true, "portforward": true, "debug": true}
 
-// methods are the methods that have a label of their own.
+// methods are the methods that have a label of their own. Like in the kubelet, PATCH is not one of them.
 var methods = map[string]bool{
-	http.MethodGet: true, http.MethodHead: true, http.MethodPost: true, http.MethodPut: true, http.MethodPatch: true,
+	http.MethodGet: true, http.MethodHead: true, http.MethodPost: true, http.MethodPut: true,
 	http.MethodDelete: true, http.MethodConnect: true, http.MethodOptions: true, http.MethodTrace: true,
 }
 

@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -17,34 +19,41 @@ import (
 var configVersions = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1",
 	"kubelet.config.k8s.io/v1alpha1"}
 
-// read reads and checks a file, or the *.json, *.yaml and *.yml files of a directory in lexical order.
-func read(path string, tokens bool) ([]config.CredentialProvider, error) {
+// read reads and checks a file, or the *.json, *.yaml and *.yml files of a directory in lexical order. hash is the
+// kubelet's hash of their content: of the length and the bytes of each.
+func read(path string, tokens bool) (all []config.CredentialProvider, hash string, err error) {
 	if path == "" {
-		return nil, errors.New("it is not set, but --image-credential-provider-bin-dir is; set both or none")
+		return nil, "", errors.New("it is not set, but --image-credential-provider-bin-dir is; set both or none")
 	}
 	files, err := configFiles(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var all []config.CredentialProvider
+	sum := sha256.New()
 	from := map[string]string{} // the file of each provider
 	for _, file := range files {
-		some, err := readFile(file, tokens)
+		text, err := boundedfile.Read(file, strict.MaxSize)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, "", fmt.Errorf("%s: %w", file, err)
+		}
+		sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
+		sum.Write(text)
+		some, err := decode(text, tokens)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", file, err)
 		}
 		for _, p := range some {
 			if first, twice := from[p.Name]; twice {
-				return nil, fmt.Errorf("%s: provider %q is already in %s; use each name once", file, p.Name, first)
+				return nil, "", fmt.Errorf("%s: provider %q is already in %s; use each name once", file, p.Name, first)
 			}
 			from[p.Name] = file
 			all = append(all, p)
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: providers: the list is empty; add a provider or remove the flag", path)
+		return nil, "", fmt.Errorf("%s: providers: the list is empty; add a provider or remove the flag", path)
 	}
-	return all, nil
+	return all, fmt.Sprintf("sha256:%x", sum.Sum(nil)), nil
 }
 
 func configFiles(path string) ([]string, error) {
@@ -72,14 +81,6 @@ func configFiles(path string) ([]string, error) {
 		return nil, fmt.Errorf("%s has no file *.json, *.yaml or *.yml", path)
 	}
 	return files, nil
-}
-
-func readFile(file string, tokens bool) ([]config.CredentialProvider, error) {
-	text, err := boundedfile.Read(file, strict.MaxSize)
-	if err != nil {
-		return nil, err
-	}
-	return decode(text, tokens)
 }
 
 // decode reads and checks one file.

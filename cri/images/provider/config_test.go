@@ -109,7 +109,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestDirectory checks that the files of a directory count together, in the order of their names.
+// TestDirectory checks that the files of a directory count together, in the order of their names, also for the hash of
+// the configuration.
 func TestDirectory(t *testing.T) {
 	w := newWorld(t, "", "")
 	for name, provider := range map[string]string{
@@ -126,11 +127,16 @@ func TestDirectory(t *testing.T) {
 	}
 	w.options.Config = w.path("conf")
 	var names []string
-	for _, p := range w.start(t).all {
+	started := w.start(t)
+	for _, p := range started.all {
 		names = append(names, p.program.name)
 	}
 	if !slices.Equal(names, []string{"a", "b", "c"}) {
 		t.Errorf("order: got %q, want a, b, c", names)
+	}
+	// The kubelet shows this hash for the same files.
+	if want := "sha256:6c8265d3a25297115e5643e35007afe9c347f28543dd61e7b36bbce3f6a6594a"; started.Hash != want {
+		t.Errorf("hash: got %s, want %s", started.Hash, want)
 	}
 	w.write(t, "conf/30.yaml", head+one(map[string]string{"name": "b"}))
 	if _, err := New(w.options); err == nil ||

@@ -48,6 +48,9 @@ type Options struct {
 
 // Providers are the node's credential providers. They are safe for use by many goroutines. Create them with New.
 type Providers struct {
+	// Hash is that of the files of the configuration, as the kubelet shows it; empty without providers.
+	Hash string
+
 	all []*provider
 	log *slog.Logger
 }
@@ -58,11 +61,11 @@ func New(o Options) (*Providers, error) {
 	if o.Config == "" && o.BinDir == "" {
 		return &Providers{}, nil
 	}
-	configured, err := read(o.Config, o.Tokens)
+	configured, hash, err := read(o.Config, o.Tokens)
 	if err != nil {
 		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
 	}
-	p := &Providers{log: o.Log}
+	p := &Providers{Hash: hash, log: o.Log}
 	for _, c := range configured {
 		program, err := find(o.BinDir, c)
 		if err != nil {
