@@ -161,7 +161,9 @@ func (r *Reporter) store(n *corev1.Node) {
 	}
 	if before == nil {
 		close(r.appeared)
-	} else if before.Spec.Unschedulable != n.Spec.Unschedulable {
+	}
+	// A node that is cordoned when the agent starts has the event again, as with the kubelet.
+	if was := before != nil && before.Spec.Unschedulable; was != n.Spec.Unschedulable {
 		reason := "NodeSchedulable"
 		if n.Spec.Unschedulable {
 			reason = "NodeNotSchedulable"

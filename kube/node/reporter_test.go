@@ -258,6 +258,24 @@ func TestUnknownIsCorrected(t *testing.T) {
 	})
 }
 
+// TestCordonedNode checks that an agent that starts on a cordoned node records that, as the kubelet does.
+func TestCordonedNode(t *testing.T) {
+	for _, cordoned := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			api, n := &fakeAPI{}, existing(corev1.ConditionTrue)
+			n.Spec.Unschedulable = cordoned
+			api.store(n)
+			b := start(t, api, nil)
+			b.setRuntime(readyRuntime)
+			settle(time.Second)
+			got := b.reasons()
+			if slices.Contains(got, "NodeNotSchedulable") != cordoned || slices.Contains(got, "NodeSchedulable") {
+				t.Errorf("cordoned %t: got the events %v, want NodeNotSchedulable only if it is cordoned", cordoned, got)
+			}
+		})
+	}
+}
+
 // TestStandalone checks that Node has addresses and conditions without an API server.
 func TestStandalone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
