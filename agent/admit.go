@@ -20,102 +20,98 @@ const minPreemption = 10 * time.Second
 
 const notListed = "the container runtime has not listed its pods yet"
 
-// admitter decides, by asking those who know, which pods that are new to this run of the agent may run. Only the loop
-// uses it.
-type admitter struct{ *dispatcher }
-
 // admitPending starts workers for the pods that need not wait, and decides which of them are admitted.
-func (a *admitter) admitPending(ctx context.Context) {
-	for _, pod := range a.table.pending() {
-		if a.waitsFor(pod) == nil {
-			e := a.begin(ctx, pod)
-			a.allocations.update(e, pod) // admission of the next pods counts what this one holds
-			a.admit(ctx, e)
+func (d *dispatcher) admitPending(ctx context.Context) {
+	for _, pod := range d.table.pending() {
+		if d.waitsFor(pod) == nil {
+			e := d.begin(ctx, pod)
+			d.allocations.update(e, pod) // admission of the next pods counts what this one holds
+			d.admit(ctx, e)
 		}
 	}
 }
 
 // waitsFor returns what a pod without a worker waits for; nil if the supervisor can decide about its admission.
-func (a *admitter) waitsFor(pod *corev1.Pod) *Wait {
+func (d *dispatcher) waitsFor(pod *corev1.Pod) *Wait {
 	switch static := podutil.IsStatic(pod); {
-	case a.table.listed == nil && static:
+	case d.table.listed == nil && static:
 		return &Wait{For: "its name", Why: "an earlier static pod of this name may still run; " + notListed}
-	case a.table.listed == nil:
+	case d.table.listed == nil:
 		return &Wait{For: "its admission", Why: notListed}
-	case static && a.table.nameBusy(pod):
+	case static && d.table.nameBusy(pod):
 		return &Wait{For: "its name", Why: "an earlier static pod of this name has to end first"}
-	case static || a.table.admittedBefore(pod):
+	case static || d.table.admittedBefore(pod):
 		return nil
 	}
-	if latest.Closed(a.cfg.NodeSeen) {
+	if latest.Closed(d.cfg.NodeSeen) {
 		return nil
 	}
 	return &Wait{For: "its admission", Why: "the Node object has not been read from the API server yet"}
 }
 
 // admit decides about a pod that is new to this run of the agent.
-func (a *admitter) admit(ctx context.Context, e *entry) {
+func (d *dispatcher) admit(ctx context.Context, e *entry) {
 	pod := e.source
 	if shownEnded(pod) {
 		return
 	}
-	a.resumeStop(e)
+	d.resumeStop(e)
 	if pod.DeletionTimestamp != nil {
 		return
 	}
-	if a.table.admittedBefore(pod) {
-		a.resume(ctx, e)
+	if d.table.admittedBefore(pod) {
+		d.resume(ctx, e)
 		return
 	}
-	v, wait := a.evaluate(pod)
+	v, wait := d.evaluate(pod)
 	if v.Rejection == nil || v.Rejection.Reason != admission.ReasonNodeAffinity {
-		a.decide(ctx, e, v, wait)
+		d.decide(ctx, e, v, wait)
 		return
 	}
 	// The scheduler may know labels of the node that the watch has not brought yet.
-	a.await(ctx, e, Wait{For: "its admission", Why: "the Node object does not match it, and is read again"},
+	d.await(ctx, e, Wait{For: "its admission", Why: "the Node object does not match it, and is read again"},
 		func(ctx context.Context) error {
-			a.cfg.RefreshNode(ctx)
+			d.cfg.RefreshNode(ctx)
 			return nil
 		}, func(error) {
-			v, wait := a.evaluate(pod)
-			a.decide(ctx, e, v, wait)
+			v, wait := d.evaluate(pod)
+			d.decide(ctx, e, v, wait)
 		})
 	e.admitting.undecided = true
 }
 
 // decide carries out a decision about a pod.
-func (a *admitter) decide(ctx context.Context, e *entry, v admission.Decision, wait bool) {
+func (d *dispatcher) decide(ctx context.Context, e *entry, v admission.Decision, wait bool) {
 	if v.Rejection != nil {
-		a.reject(e, cmp.Or(a.misplaced(e.source, v), v.Rejection))
+		d.reject(e, cmp.Or(d.misplaced(e.source, v), v.Rejection))
 		return
 	}
-	rest, reserved := a.reserve(e) // no pod ends for one that is refused here
+	rest, reserved := d.reserve(e) // no pod ends for one that is refused here
 	switch {
 	case !reserved:
 	case wait:
-		a.preempt(ctx, e, v, rest)
+		d.preempt(ctx, e, v, rest)
 	default:
-		a.prepare(ctx, e, rest)
+		d.prepare(ctx, e, rest)
 	}
 }
 
 // misplaced returns why a pod that requests too much cannot get CPUs and memory of its own; nil if it could. The
 // kubelet asks its resource managers before it adds up requests, so their reasons and metrics come first.
-func (a *admitter) misplaced(pod *corev1.Pod, v admission.Decision) *podstate.Rejection {
+func (d *dispatcher) misplaced(pod *corev1.Pod, v admission.Decision) *podstate.Rejection {
 	if v.Short == "" {
 		return nil
 	}
-	return a.cfg.Placement.Rejection(pod)
+	return d.cfg.Placement.Rejection(pod)
 }
 
 // reject refuses a pod, with an event. A static pod is tried again, because no controller replaces it.
-func (a *admitter) reject(e *entry, r *podstate.Rejection) {
+func (d *dispatcher) reject(e *entry, r *podstate.Rejection) {
 	e.rejected, e.resources.resizing = r, false
 	if podutil.IsStatic(e.source) {
 		e.retryAt = time.Now()
 	}
-	a.cfg.refused(e.pod(), r.Reason, r.Message)
+	d.cfg.refused(e.pod(), r.Reason, r.Message)
 }
 
 // refused counts and logs that a pod was refused, and records an event about it.
@@ -128,18 +124,18 @@ func (c *Config) refused(pod *corev1.Pod, reason, message string) {
 // evaluate decides about the admission of a pod, after it has taken back what ended pods have for themselves. Pods that
 // end for a critical pod hold their resources until the end. Another critical pod may have what is left of these, but
 // has to wait: wait reports that. Other pods may not.
-func (a *admitter) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
-	if r := a.cfg.Rejection(pod); r != nil {
+func (d *dispatcher) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
+	if r := d.cfg.Rejection(pod); r != nil {
 		return admission.Decision{Rejection: r}, false
 	}
-	a.cfg.Devices.ReleaseEnded(a.table.ended)
-	a.cfg.Placement.ReleaseEnded(a.table.ended)
-	others, ending := a.table.others(pod.UID)
-	v = a.cfg.Admit(pod, others)
+	d.cfg.Devices.ReleaseEnded(d.table.ended)
+	d.cfg.Placement.ReleaseEnded(d.table.ended)
+	others, ending := d.table.others(pod.UID)
+	v = d.cfg.Admit(pod, others)
 	if v.Rejection != nil || len(ending) == 0 {
 		return v, len(v.Preempt) > 0
 	}
-	now := a.cfg.Admit(pod, slices.Concat(others, ending))
+	now := d.cfg.Admit(pod, slices.Concat(others, ending))
 	if podutil.IsCritical(pod) {
 		return v, now.Rejection != nil || len(now.Preempt) > 0
 	}
@@ -150,16 +146,16 @@ func (a *admitter) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
 // do not. It gets its first order when all pods that end for critical ones have released all their resources, or at
 // the latest after 1.5 times their grace period: a pod that does not end must not prevent a critical one from running.
 // rest is what is left to do for the critical pod then.
-func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision, rest *preparation) {
+func (d *dispatcher) preempt(ctx context.Context, e *entry, v admission.Decision, rest *preparation) {
 	for _, pod := range v.Preempt {
-		victim := a.table.workers[pod.UID]
-		a.cfg.Log.Info("preempting pod to admit a critical pod", "pod", nameOf(pod), "podUID", pod.UID,
+		victim := d.table.workers[pod.UID]
+		d.cfg.Log.Info("preempting pod to admit a critical pod", "pod", nameOf(pod), "podUID", pod.UID,
 			"resource", v.Short, "for", nameOf(e.source))
-		a.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
+		d.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
 			podutil.ReasonPreempting, podutil.MessagePreempted)
-		a.cfg.Metrics.Preempted(string(v.Short))
+		d.cfg.Metrics.Preempted(string(v.Short))
 		victim.preemptor = e
-		a.evict(victim, Eviction{
+		d.evict(victim, Eviction{
 			Reason:  podutil.ReasonPreempting,
 			Message: podutil.MessagePreempted,
 			Grace:   podutil.GracePeriod(pod),
@@ -167,19 +163,19 @@ func (a *admitter) preempt(ctx context.Context, e *entry, v admission.Decision, 
 	}
 	limit := minPreemption
 	var ending []<-chan struct{}
-	for _, victim := range a.table.workers {
+	for _, victim := range d.table.workers {
 		if victim.preemptor != nil && !victim.worker.isReleased() {
-			ending = append(ending, a.whenReleased(victim))
+			ending = append(ending, d.whenReleased(victim))
 			limit = max(limit, podutil.GracePeriod(victim.source)*3/2)
 		}
 	}
 	why := "pods of lower priority are ending to free " + cmp.Or(string(v.Short), "resources")
-	a.prepare(ctx, e, &preparation{Wait{For: "pods that end for it", Why: why}, func(ctx context.Context) error {
+	d.prepare(ctx, e, &preparation{Wait{For: "pods that end for it", Why: why}, func(ctx context.Context) error {
 		awaitAll(ctx, ending, limit)
 		if rest == nil {
 			return nil
 		}
-		a.loop.post(func() {
+		d.loop.post(func() {
 			if ctx.Err() == nil {
 				e.admitting.wait = rest.awaited
 			}
@@ -204,33 +200,33 @@ func awaitAll(ctx context.Context, all []<-chan struct{}, limit time.Duration) {
 
 // await runs f in a new goroutine, and then calls then in the supervisor's loop, unless the pod has to end
 // before that. Only this pod waits for it.
-func (a *admitter) await(ctx context.Context, e *entry, awaited Wait,
+func (d *dispatcher) await(ctx context.Context, e *entry, awaited Wait,
 	f func(context.Context) error, then func(error)) {
 	calling, cancel := context.WithCancel(ctx)
 	e.admitting = &admitting{cancel: cancel, wait: awaited}
-	a.running.Go(func() {
+	d.running.Go(func() {
 		err := f(calling)
-		a.loop.post(func() {
+		d.loop.post(func() {
 			if calling.Err() != nil {
 				return // the pod or the agent has to end; err may only be a result of that
 			}
 			e.stopAdmitting()
 			then(err)
-			a.reconcile(ctx)
+			d.reconcile(ctx)
 		})
 	})
 }
 
 // discardFitting ends the workers of static pods that are tried again: those that were refused and can be admitted now,
 // and those whose eviction was called off and that have ended. Both then go through admission again.
-func (a *admitter) discardFitting() {
-	for uid, e := range a.table.workers {
+func (d *dispatcher) discardFitting() {
+	for uid, e := range d.table.workers {
 		due := !e.retryAt.IsZero() && !time.Now().Before(e.retryAt)
-		if !due || a.table.set.Pods[uid] == nil || a.cfg.BegunEviction(e.source) != nil { // another would end as this one
+		if !due || d.table.set.Pods[uid] == nil || d.cfg.BegunEviction(e.source) != nil { // another would end as this one
 			continue
 		}
-		if e.stop == nil && a.fits(e.pod()) || e.stop.Is(podstate.StopEvicted) && e.worker.isReleased() {
-			a.cfg.Log.Info("static pod that was refused or ended can run again, admitting it",
+		if e.stop == nil && d.fits(e.pod()) || e.stop.Is(podstate.StopEvicted) && e.worker.isReleased() {
+			d.cfg.Log.Info("static pod that was refused or ended can run again, admitting it",
 				"pod", nameOf(e.source), "podUID", uid)
 			e.retryAt = time.Time{}
 			e.discard()
@@ -239,23 +235,24 @@ func (a *admitter) discardFitting() {
 }
 
 // fits reports whether a refused pod would be admitted now, with everything that it requests for itself.
-func (a *admitter) fits(pod *corev1.Pod) bool {
-	v, _ := a.evaluate(pod)
-	return v.Rejection == nil && a.cfg.Placement.Fits(pod) && a.cfg.Devices.Rejection(pod) == nil
+func (d *dispatcher) fits(pod *corev1.Pod) bool {
+	v, _ := d.evaluate(pod)
+	return v.Rejection == nil && d.cfg.Placement.Fits(pod) && d.cfg.Devices.Rejection(pod) == nil
 }
 
-// freed goes on with what may have waited for a pod. Other pods may need its resources. Another static pod, or the
-// mirror pod, may need its name if it does not come from the API server.
-func (s *Supervisor) freed(ctx context.Context, pod *corev1.Pod) {
+// freed goes on with what may have waited for a pod that has released its resources, or holds less than before. Other
+// pods may need these resources. Another static pod, or the mirror pod, may need its name if it does not come from the
+// API server.
+func (d *dispatcher) freed(ctx context.Context, pod *corev1.Pod) {
 	if pods.SourceOf(pod) != pods.SourceAPI {
-		s.reconcile(ctx)
+		d.reconcile(ctx)
 		return
 	}
-	s.retry()
+	d.retry()
 }
 
 // retry decides again about what did not fit the node: refused static pods and deferred resizes.
-func (s *Supervisor) retry() {
-	s.admission.discardFitting()
-	s.resizes.evaluate()
+func (d *dispatcher) retry() {
+	d.discardFitting()
+	d.evaluateResizes()
 }

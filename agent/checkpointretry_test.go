@@ -94,7 +94,7 @@ func TestOneWriteForAllResizes(t *testing.T) {
 			t.Errorf("got %d orders before the write, want none", n)
 		}
 	}
-	(&resizer{d}).evaluate()
+	d.evaluateResizes()
 	if n := ordered(); file.saves != 1 || n != len(entries) {
 		t.Errorf("got %d writes and %d orders, want 1 and %d", file.saves, n, len(entries))
 	}

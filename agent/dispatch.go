@@ -11,7 +11,8 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// dispatcher begins the workers of pods and sends them their orders. Only the loop uses it.
+// dispatcher begins the workers of pods, decides which pods are admitted and what is allocated to them, and sends the
+// workers their orders. Only the loop uses it.
 type dispatcher struct {
 	cfg         *Config
 	loop        *loop
@@ -22,8 +23,6 @@ type dispatcher struct {
 	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete, and
 	// when a worker has ended.
 	reconcile func(context.Context)
-	// onFreed is called in the loop when a pod holds less: it has released its resources, or was resized to less.
-	onFreed func(ctx context.Context, pod *corev1.Pod)
 }
 
 // begin starts a worker for a pod. It does nothing before it gets its first order.
@@ -31,7 +30,7 @@ func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 	listed, inRuntime := d.table.listed[pod.UID]
 	facts := listedFacts(pod.UID, listed)
 	facts.stale = !inRuntime && d.table.hasTraces(pod.UID) // an earlier worker may have left instances
-	worker := newWorker(d.cfg, facts, func() { d.loop.post(func() { d.onFreed(ctx, pod) }) })
+	worker := newWorker(d.cfg, facts, func() { d.loop.post(func() { d.freed(ctx, pod) }) })
 	e := &entry{source: pod, worker: worker, fingerprint: listed.Fingerprint}
 	d.table.workers[pod.UID] = e
 	if eviction := d.cfg.BegunEviction(pod); eviction != nil {
@@ -51,7 +50,7 @@ func (d *dispatcher) begin(ctx context.Context, pod *corev1.Pod) *entry {
 }
 
 // update records the newest objects of a pod, and sends its worker an order if something is new. As long as a resize
-// is not decided, the resizer sends the order: the status must not show its generation without its condition.
+// is not decided, evaluateResizes sends the order: the status must not show its generation without its condition.
 func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 	mirror, _ := d.table.set.Mirror(pod.UID)
 	stop := e.stop.Stricter(stopOf(pod))

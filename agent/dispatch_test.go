@@ -82,7 +82,7 @@ func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
 			o.Pod.Generation, o.Allocation.Generation)
 	default:
 	}
-	(&resizer{d}).evaluate()
+	d.evaluateResizes()
 	select {
 	case o := <-e.worker.inbox:
 		if got := o.Pod.Spec.Containers[0].Resources.Limits.Memory().String(); o.Allocation.Generation != 2 || got != "4Mi" {

@@ -38,7 +38,7 @@ func (e *Eviction) stop(pod *corev1.Pod) *podstate.Stop {
 func (s *Supervisor) Evict(ctx context.Context, pod types.UID, e Eviction) (released <-chan struct{}) {
 	released, _ = get(ctx, s.loop, func() <-chan struct{} {
 		if entry := s.table.workers[pod]; entry != nil && entry.admitted() {
-			return s.workers.evict(entry, e)
+			return s.dispatcher.evict(entry, e)
 		}
 		return nil
 	})
@@ -57,7 +57,7 @@ func (s *Supervisor) CallOff(ctx context.Context, reason string) {
 				e.retryAt = time.Now()
 			}
 		}
-		s.retry()
+		s.dispatcher.retry()
 	})
 }
 

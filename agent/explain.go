@@ -252,7 +252,7 @@ func (s *Supervisor) explanations() []*Explanation {
 		}
 	}
 	for _, pod := range s.table.pending() {
-		if wait := s.admission.waitsFor(pod); wait != nil {
+		if wait := s.dispatcher.waitsFor(pod); wait != nil {
 			all = append(all, waiting(pod, *wait))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // checkpoint is what a kubelet that follows finds of what is allocated to pods: it admits the pods that run with the
 // entry of each, or with the spec if there is none. The agent itself does not use it.
 //
-// Invariant: after the resizer has decided and the file could be written, a pod that holds other resources than its
+// Invariant: after a decision about resizes, if the file could be written, a pod that holds other resources than its
 // spec requests has an entry, and no entry of a pod that is known says anything else than what the pod holds.
 type checkpoint struct {
 	file AllocatedPods

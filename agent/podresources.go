@@ -44,7 +44,7 @@ func (r *podResources) update(pod *corev1.Pod, mayResize bool) {
 	r.demand = demandOf(r.pod)
 }
 
-// undecided reports whether the pod requests other resources, about which the resizer has not decided yet.
+// undecided reports whether the pod requests other resources, about which is not decided yet.
 func (r *podResources) undecided() bool { return r.resizing && r.pending == nil }
 
 // resize allocates what the spec of the pod asks for.
@@ -94,8 +94,8 @@ func newAllocations(cfg *Config, t *table) *allocations {
 	return &allocations{cfg.PodFiles, kubelet, cfg.Log}
 }
 
-// update brings the resources of an entry in line with a new version of its pod. If it asks for a resize, the resizer
-// decides what is recorded.
+// update brings the resources of an entry in line with a new version of its pod. If it asks for a resize, what is
+// recorded follows from the decision.
 func (a *allocations) update(e *entry, pod *corev1.Pod) {
 	if e.resources.allocated == nil {
 		e.resources.allocated = a.load(pod)

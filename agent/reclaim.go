@@ -12,7 +12,7 @@ func (s *Supervisor) RemoveEnded(ctx context.Context) {
 				continue
 			}
 			e.reclaim = true
-			s.workers.send(e)
+			s.dispatcher.send(e)
 			ended = append(ended, e.worker)
 		}
 		return ended

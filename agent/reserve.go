@@ -24,19 +24,19 @@ type preparation struct {
 
 // reserve gives a newly admitted pod the CPUs, the memory and the devices that it requests for itself, or refuses it.
 // It runs in the supervisor's loop, so that pods are served in order.
-func (a *admitter) reserve(e *entry) (rest *preparation, reserved bool) {
-	record, affinity, rejection := a.cfg.Placement.Admit(e.source)
+func (d *dispatcher) reserve(e *entry) (rest *preparation, reserved bool) {
+	record, affinity, rejection := d.cfg.Placement.Admit(e.source)
 	if rejection != nil {
-		a.reject(e, rejection)
+		d.reject(e, rejection)
 		return nil, false
 	}
 	var near func(string, int64) bool
 	if len(affinity) > 0 {
 		near = func(container string, node int64) bool { return affinity[container].Has(int(node)) }
 	}
-	allocate, err := a.cfg.Devices.Reserve(e.source, near)
+	allocate, err := d.cfg.Devices.Reserve(e.source, near)
 	if err != nil {
-		a.takeBack(e, err)
+		d.takeBack(e, err)
 		return nil, false
 	}
 	if record == nil && allocate == nil {
@@ -84,22 +84,22 @@ func recordAndAllocate(ctx context.Context, record func() error, allocate func(c
 const preparedAgain = time.Minute
 
 // prepare does what is left to do for a pod, and refuses the pod if that fails.
-func (a *admitter) prepare(ctx context.Context, e *entry, rest *preparation) {
+func (d *dispatcher) prepare(ctx context.Context, e *entry, rest *preparation) {
 	if rest == nil {
 		return
 	}
 	pod := e.source.UID // the loop alone may read the entry
-	a.await(ctx, e, rest.awaited, func(ctx context.Context) error {
+	d.await(ctx, e, rest.awaited, func(ctx context.Context) error {
 		err := rest.run(ctx)
 		if err != nil && ctx.Err() == nil { // else the pod has to end, or the next run of the agent goes on
-			a.cfg.Devices.Release(pod)
+			d.cfg.Devices.Release(pod)
 		}
 		return err
 	}, func(err error) {
 		if err == nil || shownEnded(e.pod()) || e.worker.hasEnded() { // what had ended before a reboot needs nothing
 			return
 		}
-		a.takeBack(e, err)
+		d.takeBack(e, err)
 		if !e.retryAt.IsZero() {
 			e.retryAt = e.retryAt.Add(preparedAgain)
 		}
@@ -109,27 +109,27 @@ func (a *admitter) prepare(ctx context.Context, e *entry, rest *preparation) {
 // resume goes on with a pod that an earlier run of the agent has admitted. If it has to start again, as after a reboot,
 // it waits for the plugins of its devices, and its worker gets orders meanwhile. If they do not register it is refused,
 // so that its controller replaces it. A static pod has no controller: its containers wait instead.
-func (a *admitter) resume(ctx context.Context, e *entry) {
+func (d *dispatcher) resume(ctx context.Context, e *entry) {
 	if e.stop != nil {
 		return
 	}
-	a.cfg.Placement.Resume(e.pod())
+	d.cfg.Placement.Resume(e.pod())
 	pod := e.source
-	if a.table.listed[pod.UID].Ready || podutil.IsStatic(pod) {
+	if d.table.listed[pod.UID].Ready || podutil.IsStatic(pod) {
 		return
 	}
-	if wait := a.cfg.Devices.Resume(pod); wait != nil {
+	if wait := d.cfg.Devices.Resume(pod); wait != nil {
 		awaited := Wait{For: "its devices", Why: "the device plugins of " + extended(pod) +
 			" have not registered again, or report devices of the pod as unhealthy"}
-		a.prepare(ctx, e, &preparation{awaited, wait})
+		d.prepare(ctx, e, &preparation{awaited, wait})
 		e.admitting.resumed = true
 	}
 }
 
 // takeBack rejects a pod that cannot get all that it requests for itself.
-func (a *admitter) takeBack(e *entry, err error) {
-	a.cfg.Placement.Release(e.source.UID)
-	a.reject(e, podstate.Rejected(err))
+func (d *dispatcher) takeBack(e *entry, err error) {
+	d.cfg.Placement.Release(e.source.UID)
+	d.reject(e, podstate.Rejected(err))
 }
 
 // WithEnded calls f in the supervisor's loop, where no pod is admitted meanwhile. ended reports whether no process of a

@@ -12,14 +12,12 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// resizer decides about pods that ask for other resources than they hold. Only the loop uses it.
-type resizer struct{ *dispatcher }
-
-// evaluate decides about all of them whose workers get orders, in the order of admission.CompareResizes. What a kubelet
-// that follows needs is on the disk before a worker learns of its resize.
-func (z *resizer) evaluate() {
+// evaluateResizes decides about the pods that ask for other resources than they hold and whose workers get orders, in
+// the order of admission.CompareResizes. What a kubelet that follows needs is on the disk before a worker learns of its
+// resize.
+func (d *dispatcher) evaluateResizes() {
 	var all []*entry
-	for _, e := range z.table.workers {
+	for _, e := range d.table.workers {
 		if e.resources.resizing && !e.withheld() {
 			all = append(all, e)
 		}
@@ -29,25 +27,25 @@ func (z *resizer) evaluate() {
 	})
 	var decided []*entry
 	for _, e := range all {
-		if z.resize(e) {
+		if d.resize(e) {
 			decided = append(decided, e)
 		}
 	}
-	z.allocations.kubelet.save()
+	d.allocations.kubelet.save()
 	for _, e := range decided {
-		z.send(e)
+		d.send(e)
 	}
 }
 
 // resize allocates what a pod asks for, or says why not. It reports whether anything is new.
-func (z *resizer) resize(e *entry) (decided bool) {
-	pod, node := e.source, z.cfg.Node()
+func (d *dispatcher) resize(e *entry) (decided bool) {
+	pod, node := e.source, d.cfg.Node()
 	r := &e.resources
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
-	others, ending := z.table.others(pod.UID)
+	others, ending := d.table.others(pod.UID)
 	others = append(others, ending...)
 	pending := admission.AdmitResize(pod, r.pod, node.Allocatable, others, swappable, staticResources(node.Managers))
-	if refused := z.cfg.Rejection(pod); pending == nil && refused != nil {
+	if refused := d.cfg.Rejection(pod); pending == nil && refused != nil {
 		pending = &podstate.PendingResize{
 			Generation: pod.Generation,
 			Reason:     corev1.PodReasonDeferred,
@@ -58,15 +56,15 @@ func (z *resizer) resize(e *entry) (decided bool) {
 	switch {
 	case pending == nil:
 		r.resize(pod)
-		z.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
+		d.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
 	case old != nil && *pending == *old:
 		return false
 	case old == nil || old.Reason != pending.Reason || old.Generation != pending.Generation:
-		z.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeWarning, "Resize"+pending.Reason,
+		d.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeWarning, "Resize"+pending.Reason,
 			"Pod resize "+pending.Reason, pending.Message)
 	}
 	r.pending = pending
-	z.allocations.save(pod, r)
+	d.allocations.save(pod, r)
 	return true
 }
 

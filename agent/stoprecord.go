@@ -107,8 +107,8 @@ func (c *Config) recordedStop(pod *corev1.Pod) *stopRecord {
 
 // resumeStop goes on with the end of a pod that an earlier run of the agent has begun, for the same reason. A pod that
 // its source has again, such as one whose manifest was put back, stays; its record must not count at its next end.
-func (a *admitter) resumeStop(e *entry) {
-	pod, record := e.source, a.cfg.recordedStop(e.source)
+func (d *dispatcher) resumeStop(e *entry) {
+	pod, record := e.source, d.cfg.recordedStop(e.source)
 	switch {
 	case record == nil:
 	case pod.DeletionTimestamp != nil:
@@ -116,8 +116,8 @@ func (a *admitter) resumeStop(e *entry) {
 	case record.Reason != "" && !podutil.IsStatic(pod):
 		e.stop = record.stop(pod, podstate.StopEvicted).Stricter(e.stop)
 	default:
-		if err := a.cfg.writeStop(pod.UID, stopRecord{}); err != nil {
-			a.cfg.Log.Warn("cannot clear the record of the pod's earlier end, its next grace period may be shorter",
+		if err := d.cfg.writeStop(pod.UID, stopRecord{}); err != nil {
+			d.cfg.Log.Warn("cannot clear the record of the pod's earlier end, its next grace period may be shorter",
 				"pod", nameOf(pod), "podUID", pod.UID, "err", err)
 		}
 	}

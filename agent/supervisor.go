@@ -14,8 +14,8 @@ import (
 )
 
 // Supervisor keeps one worker for each pod that the sources or the runtime know. One goroutine, its loop, owns the
-// set of workers; other goroutines send it the newest set of pods and functions to call. Each job of the loop has a
-// type of its own; the Supervisor says in which order they run.
+// set of workers; other goroutines send it the newest set of pods and functions to call. Its parts do the work of the
+// loop; the Supervisor says in which order.
 type Supervisor struct {
 	cfg  *Config
 	loop *loop
@@ -26,15 +26,13 @@ type Supervisor struct {
 	// known is closed when the pods of the node are known; see AwaitPods.
 	known chan struct{}
 
-	table     *table
-	workers   *dispatcher
-	admission *admitter
-	resizes   *resizer
-	relister  *relister
-	orphans   *orphans
-	shares    *shareKeeper
-	presence  *presence
-	running   sync.WaitGroup
+	table      *table
+	dispatcher *dispatcher
+	relister   *relister
+	orphans    *orphans
+	shares     *shareKeeper
+	presence   *presence
+	running    sync.WaitGroup
 }
 
 // NewSupervisor makes a supervisor.
@@ -52,18 +50,15 @@ func NewSupervisor(c Config) *Supervisor {
 		shares:   newShareKeeper(cfg.Cgroups, cfg.Log),
 		presence: &presence{changed: cfg.PodGone},
 	}
-	s.workers = &dispatcher{
+	s.dispatcher = &dispatcher{
 		cfg:         cfg,
 		loop:        s.loop,
 		table:       s.table,
 		allocations: newAllocations(cfg, s.table),
 		running:     &s.running,
 		reconcile:   s.reconcile,
-		onFreed:     s.freed,
 	}
-	s.admission = &admitter{s.workers}
-	s.resizes = &resizer{s.workers}
-	s.orphans = &orphans{dispatcher: s.workers}
+	s.orphans = &orphans{dispatcher: s.dispatcher}
 	return s
 }
 
@@ -185,16 +180,16 @@ func notifyWatchers(w Watchers, before, now *pods.Set) {
 func (s *Supervisor) reconcile(ctx context.Context) {
 	s.orphans.adoptListed(ctx)
 	s.orphans.adoptLogs(ctx)
-	s.admission.discardFitting()
-	s.admission.admitPending(ctx)
+	s.dispatcher.discardFitting()
+	s.dispatcher.admitPending(ctx)
 	for uid, e := range s.table.workers {
 		if pod, wanted := s.table.set.Pods[uid]; wanted {
-			s.workers.update(e, pod)
+			s.dispatcher.update(e, pod)
 		} else {
-			s.workers.orphan(e) // its own source has removed it; the other sources need not have synced
+			s.dispatcher.orphan(e) // its own source has removed it; the other sources need not have synced
 		}
 	}
-	s.resizes.evaluate()
+	s.dispatcher.evaluateResizes()
 	s.publish()
 	if s.table.complete() && !latest.Closed(s.known) {
 		close(s.known) // a source that fails later changes nothing
@@ -228,7 +223,7 @@ func (s *Supervisor) compare(ctx context.Context, all []cri.PodSummary) {
 			e.worker.notify(hintRuntime)
 		}
 	}
-	s.retry() // something may have changed without an event
+	s.dispatcher.retry() // something may have changed without an event
 	if before == nil {
 		s.reconcile(ctx) // all pods have waited for this
 	}
