@@ -42,6 +42,7 @@ func New(d Desired, o Observed) *State {
 	}
 	s.Current = s.usableSandbox()
 	s.fillSlots()
+	s.settleUnknown()
 	s.findPassed()
 	s.Initialized = s.pastInit()
 	s.findReset()
