@@ -29,6 +29,11 @@ type node struct {
 	// that a pull without credentials has brought.
 	logins map[string]map[Secret]string
 	open   map[string]bool
+	// listed are the IDs that the runtime has listed for this run of the agent, at the time requested; none if it has not,
+	// or if the records were pruned since. added is when something was last added to the record of an ID, or was there.
+	listed    []string
+	requested time.Time
+	added     map[string]time.Time
 }
 
 // TestRecordsChaos checks the records while images are pulled, used, replaced and removed, pulls are given up, the
@@ -45,7 +50,7 @@ func TestRecordsChaos(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := &node{T: t, Rand: rand.New(rand.NewPCG(seed, 2)), root: t.TempDir(), present: map[string]string{},
 					versions: map[string]int{}, unfinished: map[string]unresolved{}, brought: map[string]bool{},
-					logins: map[string]map[Secret]string{}, open: map[string]bool{}}
+					logins: map[string]map[Secret]string{}, open: map[string]bool{}, added: map[string]time.Time{}}
 				n.restart()
 				for range 150 {
 					n.act()
@@ -71,6 +76,10 @@ func (n *node) act() {
 		n.restart()
 	case 4: // the image is removed from the node
 		delete(n.present, name)
+		n.list()
+		for range n.IntN(2) { // and may be pulled again before the runtime has answered
+			n.pull(name)
+		}
 		n.prune()
 	case 5: // another client of the runtime brings an image
 		if n.present[name] == "" {
@@ -130,6 +139,7 @@ func (n *node) pull(name string) {
 
 // grant records in the model that a pull by these credentials has opened an image.
 func (n *node) grant(id string, c Credentials) {
+	n.added[id] = time.Now()
 	n.open[id] = n.open[id] || c.EveryPod
 	if n.logins[id] == nil {
 		n.logins[id] = map[Secret]string{}
@@ -146,7 +156,7 @@ func (n *node) restart() {
 	for name := range n.unfinished {
 		n.unfinished[name] = unresolved{since: time.Now()}
 	}
-	n.store = open(n.T, n.root, preloaded)
+	n.store, n.listed = open(n.T, n.root, preloaded), nil
 	n.resolve()
 }
 
@@ -157,7 +167,7 @@ func (n *node) resolve() {
 		n.store.Resolve(n.Context(), name, id)
 		switch {
 		case id != "" && id != u.before:
-			n.brought[id] = true // it may be
+			n.brought[id], n.added[id] = true, time.Now() // it may be
 			delete(n.unfinished, name)
 		case time.Since(u.since) >= Settle:
 			delete(n.unfinished, name)
@@ -172,18 +182,25 @@ func (n *node) resolve() {
 	}
 }
 
+// list has the runtime list its images.
+func (n *node) list() {
+	n.listed, n.requested = slices.Collect(maps.Values(n.present)), time.Now()
+	time.Sleep(time.Nanosecond) // the clock of the test stands still otherwise
+}
+
+// prune removes the records of images that were not listed. The list may be older than what has happened since.
 func (n *node) prune() {
-	refs := slices.Collect(maps.Values(n.present))
-	n.store.Prune(refs, time.Now())
-	if len(refs) == 0 {
+	n.store.Prune(n.listed, n.requested)
+	if len(n.listed) == 0 {
 		return
 	}
 	for id := range n.brought {
-		if !slices.Contains(refs, id) {
+		if !slices.Contains(n.listed, id) && !n.added[id].After(n.requested) {
 			delete(n.brought, id)
 			n.forget(id)
 		}
 	}
+	n.listed = nil
 }
 
 // forget removes from the model who has opened an image.

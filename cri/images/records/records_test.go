@@ -433,11 +433,11 @@ func TestUnreadableRecord(t *testing.T) {
 	}
 }
 
-// TestPrune checks that the records of images that are gone go; one that was written after the list was requested
-// stays.
+// TestPrune checks that the records of images that are gone go; one of an image that was pulled after the list was
+// requested stays, also if the pull had nothing new to record.
 func TestPrune(t *testing.T) {
 	s := open(t, t.TempDir(), preloaded)
-	for _, ref := range []string{"sha256:1", "sha256:2"} {
+	for _, ref := range []string{"sha256:1", "sha256:2", "sha256:again"} {
 		pulled(t, s, "app:1", ref, Credentials{EveryPod: true})
 	}
 	damaged := filepath.Join(s.pulled, fileName("sha256:gone"))
@@ -445,13 +445,15 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	requested := time.Now()
-	pulled(t, s, "app:1", "sha256:3", Credentials{EveryPod: true})
+	for _, ref := range []string{"sha256:3", "sha256:again"} {
+		pulled(t, s, "app:1", ref, Credentials{EveryPod: true})
+	}
 	s.Prune(nil, requested)
-	if got := len(s.list(s.pulled)); got != 4 {
-		t.Errorf("records after an empty list: got %d, want all 4", got)
+	if got := len(s.list(s.pulled)); got != 5 {
+		t.Errorf("records after an empty list: got %d, want all 5", got)
 	}
 	s.Prune([]string{"sha256:1"}, requested)
-	want := []string{fileName("sha256:1"), fileName("sha256:3")}
+	want := []string{fileName("sha256:1"), fileName("sha256:3"), fileName("sha256:again")}
 	slices.Sort(want)
 	if got := s.list(s.pulled); !slices.Equal(got, want) {
 		t.Errorf("records: got %q, want %q", got, want)

@@ -43,7 +43,7 @@ type Store struct {
 	// images and refs are held while the intent of an image or the record of an ID is read or written.
 	images, refs keylock.Keyed
 
-	// pruning is held for reading while a record is written, and for writing while records are removed.
+	// pruning is held for reading while credentials are added to a record, and for writing while records are removed.
 	pruning sync.RWMutex
 
 	mu sync.Mutex
@@ -51,8 +51,8 @@ type Store struct {
 	pulls map[string]int
 	// begun are the images with an intent, and the target of each.
 	begun map[string]target
-	// written is when this process last wrote the record of an ID.
-	written map[string]time.Time
+	// added is when this process last added credentials to the record of an ID, also if the record had them.
+	added map[string]time.Time
 	// unresolved are the images that a pull may have brought without a record. Each of them has an intent.
 	unresolved map[string]unresolved
 }
@@ -76,7 +76,7 @@ func Open(rootDir, name string, exempt []string, log *slog.Logger) (*Store, erro
 		log:     log,
 		pulls:   map[string]int{},
 		begun:   map[string]target{},
-		written: map[string]time.Time{},
+		added:   map[string]time.Time{},
 
 		unresolved: map[string]unresolved{},
 	}
@@ -238,6 +238,11 @@ func (s *Store) Add(ctx context.Context, image, ref string, c Credentials) error
 		return err
 	}
 	defer unlock()
+	s.pruning.RLock()
+	defer s.pruning.RUnlock()
+	s.mu.Lock()
+	s.added[ref] = time.Now()
+	s.mu.Unlock()
 	r, err := s.get(ref)
 	switch {
 	case errors.Is(err, errDamaged):
@@ -258,15 +263,6 @@ func (s *Store) Add(ctx context.Context, image, ref string, c Credentials) error
 	}
 	r.typeMeta = typeMeta{recordKind, group + "v1beta1"}
 	r.ImageRef, r.LastUpdatedTime = ref, metav1.Now()
-	return s.write(ref, r)
-}
-
-func (s *Store) write(ref string, r record) error {
-	s.pruning.RLock()
-	defer s.pruning.RUnlock()
-	s.mu.Lock()
-	s.written[ref] = time.Now()
-	s.mu.Unlock()
 	return atomicfile.WriteSynced(s.recordFile(ref), encode(r), 0o600)
 }
 
@@ -351,7 +347,7 @@ func (s *Store) Prune(refs []string, requested time.Time) {
 	}
 	s.pruning.Lock()
 	defer s.pruning.Unlock()
-	keep := s.writtenSince(requested)
+	keep := s.addedSince(requested)
 	for _, ref := range refs {
 		keep[fileName(ref)] = true
 	}
@@ -365,16 +361,16 @@ func (s *Store) Prune(refs []string, requested time.Time) {
 	}
 }
 
-// writtenSince returns the names of the records that this process has written after a time, and forgets the others.
-func (s *Store) writtenSince(since time.Time) map[string]bool {
+// addedSince returns the names of the records to which this process has added after a time, and forgets the others.
+func (s *Store) addedSince(since time.Time) map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := map[string]bool{}
-	for ref, at := range s.written {
+	for ref, at := range s.added {
 		if at.After(since) {
 			names[fileName(ref)] = true
 		} else {
-			delete(s.written, ref)
+			delete(s.added, ref)
 		}
 	}
 	return names
