@@ -23,7 +23,8 @@ type Pods[K comparable] struct {
 	looked time.Time
 }
 
-// Add adds a pod to those that wait for key.
+// Add adds a pod to those that wait for key. The caller looks whether it has to wait with the same lock held, or after
+// Add: what comes between a look and Add wakes nobody.
 func (p *Pods[K]) Add(key K, pod types.UID) {
 	now := time.Now()
 	p.forgetGone(now)

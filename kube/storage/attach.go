@@ -84,21 +84,22 @@ func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVo
 	timeout := time.NewTimer(attachTimeout)
 	defer timeout.Stop()
 	for {
-		seen := s.next()
-		if s.isAttached(name) {
+		s.mu.Lock()
+		seen, attached := s.seen, s.isAttached(name)
+		if !attached {
+			s.waiting.Add(name, pod)
+		}
+		s.mu.Unlock()
+		if attached {
 			return true, nil
 		}
 		select {
 		case <-seen:
-			continue
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-timeout.C:
+			return false, nil
 		}
-		s.mu.Lock()
-		s.waiting.Add(name, pod)
-		s.mu.Unlock()
-		return false, nil
 	}
 }
 

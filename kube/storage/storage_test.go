@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -364,6 +365,30 @@ func TestAttachTakesLong(t *testing.T) {
 		})
 		if !slices.Equal(w.woken, []types.UID{"pod-uid"}) {
 			t.Errorf("woken pods: got %q, want pod-uid", w.woken)
+		}
+	})
+}
+
+// TestAttachedAtEndOfWait checks that pods whose volume is attached at the moment at which their wait ends see that, or
+// are woken. Which of the two comes first is left to chance.
+func TestAttachedAtEndOfWait(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		errs := map[types.UID]chan error{}
+		for i := range 200 {
+			pod := types.UID(fmt.Sprint("pod-", i))
+			ended := make(chan error, 1)
+			errs[pod] = ended
+			go func() { ended <- w.AttachedInTree(t.Context(), pod, unique) }()
+		}
+		time.Sleep(15 * time.Second)
+		w.see(func(n *corev1.Node) {
+			n.Status.VolumesInUse = []corev1.UniqueVolumeName{unique}
+			n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: unique}}
+		})
+		for pod, ended := range errs {
+			if err := <-ended; err != nil && !slices.Contains(w.woken, pod) {
+				t.Errorf("%s: got %q and was not woken", pod, err)
+			}
 		}
 	})
 }
