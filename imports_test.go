@@ -49,6 +49,7 @@ cmd/nodelet/command: kube/node kube/pod kube/pods kube/server systemd
 agent: cri host/beneath host/machine internal/backoff internal/latest internal/loglevel internal/periodic kube/pod
 agent: kube/pods internal/trace
 agent/admission: agent/podstate kube/pod
+agent/allocation: agent/placement/state agent/podstate agent/spec kube/pod
 agent/plan: agent/podstate agent/podstatus kube/pod
 agent/execute: agent/podstate agent/spec cri host/beneath host/boundedfile host/mounts host/userns kube/pod
 agent/execute: internal/keylock internal/limiter internal/trace probes volumes

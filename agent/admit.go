@@ -25,7 +25,7 @@ func (d *dispatcher) admitPending(ctx context.Context) {
 	for _, pod := range d.table.pending() {
 		if d.waitsFor(pod) == nil {
 			e := d.begin(ctx, pod)
-			d.allocations.update(e, pod) // admission of the next pods counts what this one holds
+			d.allocate(e, pod) // admission of the next pods counts what this one holds
 			d.admit(ctx, e)
 		}
 	}
@@ -107,7 +107,8 @@ func (d *dispatcher) misplaced(pod *corev1.Pod, v admission.Decision) *podstate.
 
 // reject refuses a pod, with an event. A static pod is tried again, because no controller replaces it.
 func (d *dispatcher) reject(e *entry, r *podstate.Rejection) {
-	e.rejected, e.resources.resizing = r, false
+	e.rejected = r
+	e.resources.GiveUp()
 	if podutil.IsStatic(e.source) {
 		e.retryAt = time.Now()
 	}

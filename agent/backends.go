@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/admission"
+	"github.com/nodelet/nodelet/agent/allocation"
 	"github.com/nodelet/nodelet/agent/execute"
 	"github.com/nodelet/nodelet/agent/placement/numa"
-	"github.com/nodelet/nodelet/agent/placement/state"
 	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -33,7 +33,7 @@ type Backends struct {
 	Cgroups       Cgroups
 	Devices       Devices
 	Placement     Placement
-	AllocatedPods AllocatedPods
+	AllocatedPods allocation.AllocatedPods
 	Claims        Claims
 	Probes        Probes
 	// Objects returns the objects that a pod may refer to: those of the API server, or of the manifests for a static pod.
@@ -56,9 +56,8 @@ type Runtime interface {
 
 // PodFiles is the directories of the pods: *podfs.FS.
 type PodFiles interface {
+	allocation.Files
 	HasPodDir(pod types.UID) (bool, error)
-	ReadPodFile(pod types.UID, name string) ([]byte, error)
-	WritePodFile(pod types.UID, name string, content []byte) error
 	NotePodFile(pod types.UID, name string, content []byte) error
 	ResetMark(pod types.UID) (mark string, marked bool, err error)
 }
@@ -102,12 +101,6 @@ type Placement interface {
 	Rejection(pod *corev1.Pod) *podstate.Rejection
 	Fits(pod *corev1.Pod) bool
 	Release(pod types.UID)
-}
-
-// AllocatedPods is the kubelet's file of what pods hold: placement.AllocatedPods.
-type AllocatedPods interface {
-	Load() (map[types.UID]state.PodResources, error)
-	Save(entries map[types.UID]state.PodResources) error
 }
 
 // Claims shows which pods have prepared resource claims, and the health of their devices: *dra.DRA.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/allocation"
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -17,7 +18,7 @@ type dispatcher struct {
 	cfg         *Config
 	loop        *loop
 	table       *table
-	allocations *allocations
+	allocations *allocation.Store
 	// running counts the goroutines that Run of the supervisor waits for.
 	running *sync.WaitGroup
 	// reconcile brings the workers in line with the sources; it is called in the loop when an admission is complete, and
@@ -65,13 +66,19 @@ func (d *dispatcher) update(e *entry, pod *corev1.Pod) {
 		return
 	}
 	if e.source != pod {
-		d.allocations.update(e, pod)
+		d.allocate(e, pod)
 	}
 	e.source, e.returns = pod, returns
 	e.mirror, e.stop = mirror, stop
-	if !e.resources.undecided() {
+	if !e.resources.Undecided() {
 		d.send(e)
 	}
+}
+
+// allocate brings the resources of an entry in line with a new version of its pod.
+func (d *dispatcher) allocate(e *entry, pod *corev1.Pod) {
+	mayResize := pod.DeletionTimestamp == nil && !shownEnded(pod) && e.rejected == nil
+	d.allocations.Update(&e.resources, pod, mayResize)
 }
 
 // send sends the worker its newest order.
@@ -89,7 +96,7 @@ func (d *dispatcher) orphan(e *entry) {
 	}
 	e.stopAdmitting()
 	e.stop, e.returns = stop, false
-	e.resources.resizing = false
+	e.resources.GiveUp()
 	d.send(e)
 }
 

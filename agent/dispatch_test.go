@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent/allocation"
 	"github.com/nodelet/nodelet/agent/placement/state"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -46,7 +47,7 @@ func limited(generation int64, memory string) *corev1.Pod {
 }
 
 // dispatcherFor returns a dispatcher without pods on a node without a disk, apart from the kubelet's file.
-func dispatcherFor(file AllocatedPods) *dispatcher {
+func dispatcherFor(file allocation.AllocatedPods) *dispatcher {
 	node := &spec.Node{Allocatable: corev1.ResourceList{
 		"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10"),
 	}}
@@ -57,14 +58,14 @@ func dispatcherFor(file AllocatedPods) *dispatcher {
 		Rejection: func(*corev1.Pod) *podstate.Rejection { return nil },
 	}.complete()
 	d := &dispatcher{cfg: cfg, table: newTable(cfg.PodFiles)}
-	d.allocations = newAllocations(cfg, d.table)
+	d.allocations = allocation.NewStore(cfg.PodFiles, file, d.table.gone, cfg.Log)
 	return d
 }
 
 // add gives a pod a worker that does not run.
 func (d *dispatcher) add(pod *corev1.Pod) *entry {
 	e := &entry{source: pod, worker: newWorker(d.cfg, runtimeFacts{}, func() {})}
-	d.allocations.update(e, pod)
+	d.allocate(e, pod)
 	d.table.workers[pod.UID] = e
 	return e
 }
@@ -90,5 +91,48 @@ func TestNoOrderBeforeAResizeIsDecided(t *testing.T) {
 		}
 	default:
 		t.Error("got no order after the decision, want one")
+	}
+}
+
+// disk counts the writes of the kubelet's file.
+type disk struct {
+	noFiles
+	saves  int
+	saving func() // called at each write
+}
+
+func (d *disk) Save(map[types.UID]state.PodResources) error {
+	d.saves++
+	d.saving()
+	return nil
+}
+
+// TestOneWriteForAllResizes checks that the file is written once for all resizes that are decided together, and before
+// a worker learns of its own.
+func TestOneWriteForAllResizes(t *testing.T) {
+	file := &disk{}
+	d := dispatcherFor(file)
+	var entries []*entry
+	for _, uid := range []types.UID{"a", "b", "c"} {
+		before, after := limited(1, "2Mi"), limited(2, "4Mi")
+		before.UID, after.UID = uid, uid
+		e := d.add(before)
+		d.update(e, after)
+		entries = append(entries, e)
+	}
+	ordered := func() (n int) {
+		for _, e := range entries {
+			n += len(e.worker.inbox)
+		}
+		return n
+	}
+	file.saving = func() {
+		if n := ordered(); n > 0 {
+			t.Errorf("got %d orders before the write, want none", n)
+		}
+	}
+	d.evaluateResizes()
+	if n := ordered(); file.saves != 1 || n != len(entries) {
+		t.Errorf("got %d writes and %d orders, want 1 and %d", file.saves, n, len(entries))
 	}
 }

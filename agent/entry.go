@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/agent/allocation"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -27,7 +29,7 @@ type entry struct {
 	// source is the pod as its source has it, or, for an orphan, what its traces have recorded; mirror is the mirror
 	// pod of a static pod.
 	source, mirror *corev1.Pod
-	resources      podResources
+	resources      allocation.Resources
 	// rejected is why the pod was refused, and stop how it has to end; both may be nil.
 	rejected *podstate.Rejection
 	stop     *podstate.Stop
@@ -84,8 +86,8 @@ func (e *entry) order(node *spec.Node) order {
 	if e.admitting != nil && e.admitting.resumed {
 		o.DevicesMissing = e.admitting.wait.Why
 	}
-	if e.resources.allocated != nil {
-		o.Allocation, o.Hashes = e.resources.forPlan(node), hashes(e.source)
+	if o.Allocation = e.resources.ForPlan(node); o.Allocation != nil {
+		o.Hashes = hashes(e.source)
 	}
 	switch {
 	case e.orphaned():
@@ -99,10 +101,7 @@ func (e *entry) order(node *spec.Node) order {
 
 // pod returns the pod with the resources that are allocated to it, a static pod also with the status of its mirror.
 func (e *entry) pod() *corev1.Pod {
-	pod := e.source
-	if e.resources.pod != nil {
-		pod = e.resources.pod
-	}
+	pod := cmp.Or(e.resources.Pod(), e.source)
 	if e.mirror == nil || !podutil.IsStatic(pod) {
 		return pod
 	}

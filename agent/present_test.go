@@ -26,7 +26,8 @@ func podOf(name, cpu string) *corev1.Pod {
 // change. Before the runtime has listed its pods, and each that runs has a worker, the class keeps the shares of the
 // last run of the agent.
 func TestShare(t *testing.T) {
-	s := NewSupervisor(Config{PodGone: func() {}, Log: discard()})
+	files := Backends{PodFiles: noFiles{}, AllocatedPods: noFiles{}}
+	s := NewSupervisor(Config{Backends: files, PodGone: func() {}, Log: discard()})
 	shares := s.shares.next
 	s.publish()
 	if len(shares) != 0 {
@@ -49,7 +50,7 @@ func TestShare(t *testing.T) {
 	over.Status.Phase = corev1.PodSucceeded
 	for _, pod := range []*corev1.Pod{one, two, podOf("effortless", ""), guaranteed, over, podOf("refused", "8")} {
 		e := &entry{source: pod, worker: newWorker(s.cfg, runtimeFacts{}, func() {})}
-		e.resources.demand = demandOf(pod)
+		s.dispatcher.allocate(e, pod)
 		if pod.Name == "refused" {
 			e.rejected = &podstate.Rejection{}
 		}

@@ -18,12 +18,12 @@ import (
 func (d *dispatcher) evaluateResizes() {
 	var all []*entry
 	for _, e := range d.table.workers {
-		if e.resources.resizing && !e.withheld() {
+		if e.resources.Resizing() && !e.withheld() {
 			all = append(all, e)
 		}
 	}
 	slices.SortFunc(all, func(a, b *entry) int {
-		return admission.CompareResizes(a.source, b.source, a.resources.pod, b.resources.pod)
+		return admission.CompareResizes(a.source, b.source, a.resources.Pod(), b.resources.Pod())
 	})
 	var decided []*entry
 	for _, e := range all {
@@ -31,7 +31,7 @@ func (d *dispatcher) evaluateResizes() {
 			decided = append(decided, e)
 		}
 	}
-	d.allocations.kubelet.save()
+	d.allocations.Flush()
 	for _, e := range decided {
 		d.send(e)
 	}
@@ -44,7 +44,7 @@ func (d *dispatcher) resize(e *entry) (decided bool) {
 	swappable := func(pod *corev1.Pod, c *corev1.Container) bool { return spec.MaySwap(pod, c, node) }
 	others, ending := d.table.others(pod.UID)
 	others = append(others, ending...)
-	pending := admission.AdmitResize(pod, r.pod, node.Allocatable, others, swappable, staticResources(node.Managers))
+	pending := admission.AdmitResize(pod, r.Pod(), node.Allocatable, others, swappable, staticResources(node.Managers))
 	if refused := d.cfg.Rejection(pod); pending == nil && refused != nil {
 		pending = &podstate.PendingResize{
 			Generation: pod.Generation,
@@ -52,10 +52,9 @@ func (d *dispatcher) resize(e *entry) (decided bool) {
 			Message:    refused.Message,
 		}
 	}
-	old := r.pending
+	old := r.Pending()
 	switch {
 	case pending == nil:
-		r.resize(pod)
 		d.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeNormal, "ResizeStarted", "Pod resize started", "")
 	case old != nil && *pending == *old:
 		return false
@@ -63,8 +62,7 @@ func (d *dispatcher) resize(e *entry) (decided bool) {
 		d.cfg.resizeEvent(pod, pod.Generation, corev1.EventTypeWarning, "Resize"+pending.Reason,
 			"Pod resize "+pending.Reason, pending.Message)
 	}
-	r.pending = pending
-	d.allocations.save(pod, r)
+	d.allocations.Decide(r, pod, pending)
 	return true
 }
 

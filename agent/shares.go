@@ -5,13 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
-
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/internal/periodic"
-	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // shareKeeper sets what the QoS classes get from what their pods request, in a goroutine of its own: no pod waits for
@@ -58,20 +54,4 @@ func (k *shareKeeper) run(ctx context.Context) {
 				"err", err, "retryIn", sharesInterval)
 		}
 	}
-}
-
-// demandOf returns what a pod adds to the demand of its class.
-func demandOf(pod *corev1.Pod) (d podstate.Demand) {
-	if len(pod.Spec.Containers) == 0 {
-		return d
-	}
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	switch podutil.QOS(pod) {
-	case corev1.PodQOSGuaranteed:
-		d.GuaranteedMemory = podutil.Amount(requests, corev1.ResourceMemory)
-	case corev1.PodQOSBurstable:
-		d.BurstableCPU = podutil.Amount(requests, corev1.ResourceCPU)
-		d.BurstableMemory = podutil.Amount(requests, corev1.ResourceMemory)
-	}
-	return d
 }

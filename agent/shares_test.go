@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/nodelet/nodelet/agent/podcgroups"
 	"github.com/nodelet/nodelet/agent/podstate"
 )
@@ -52,21 +50,4 @@ func TestSharesAreSetAgain(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestHugeDemand checks that pods that request more than any number do not take the shares and the protection away from
-// the others of their class.
-func TestHugeDemand(t *testing.T) {
-	const enough = 1 << 59
-	burstable := podOf("burstable", "13835058055282163")
-	burstable.Spec.Containers[0].Resources.Requests["memory"] = resource.MustParse("9223372036854775808")
-	guaranteed := burstable.DeepCopy()
-	guaranteed.Spec.Containers[0].Resources.Limits = guaranteed.Spec.Containers[0].Resources.Requests
-	sum := demandOf(podOf("small", "1"))
-	for range 20 {
-		sum = sum.Plus(demandOf(burstable)).Plus(demandOf(guaranteed))
-		if sum.BurstableCPU < enough || sum.BurstableMemory < enough || sum.GuaranteedMemory < enough {
-			t.Fatalf("got %+v, want nothing below %d", sum, enough)
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodelet/nodelet/agent/allocation"
 	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/internal/latest"
 	"github.com/nodelet/nodelet/kube/pods"
@@ -54,7 +55,7 @@ func NewSupervisor(c Config) *Supervisor {
 		cfg:         cfg,
 		loop:        s.loop,
 		table:       s.table,
-		allocations: newAllocations(cfg, s.table),
+		allocations: allocation.NewStore(cfg.PodFiles, cfg.AllocatedPods, s.table.gone, cfg.Log),
 		running:     &s.running,
 		reconcile:   s.reconcile,
 	}

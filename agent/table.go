@@ -198,7 +198,7 @@ func (t *table) demandKnown() bool {
 func (t *table) demand() (sum podstate.Demand) {
 	for _, e := range t.workers {
 		if e.active() {
-			sum = sum.Plus(e.resources.demand)
+			sum = sum.Plus(e.resources.Demand())
 		}
 	}
 	return sum

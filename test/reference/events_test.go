@@ -32,7 +32,7 @@ func eventReasons(t *testing.T) []reference.EventReason {
 // writes by a literal in the table. The kubelet's side is in "make reference".
 func TestEventReasons(t *testing.T) {
 	literals, written := productReasons(t)
-	written["ResizeDeferred"], written["ResizeInfeasible"] = true, true // put together in agent/podresources.go
+	written["ResizeDeferred"], written["ResizeInfeasible"] = true, true // put together in agent/resize.go
 	written["Denied"] = true                                            // the type of a condition, kube/objects
 	listed := map[string]string{}
 	for _, e := range eventReasons(t) {

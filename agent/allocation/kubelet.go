@@ -1,4 +1,4 @@
-package agent
+package allocation
 
 import (
 	"log/slog"
@@ -12,12 +12,18 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// checkpoint is what a kubelet that follows finds of what is allocated to pods: it admits the pods that run with the
-// entry of each, or with the spec if there is none. The agent itself does not use it.
+// AllocatedPods is the kubelet's file of what pods hold: placement.AllocatedPods.
+type AllocatedPods interface {
+	Load() (map[types.UID]state.PodResources, error)
+	Save(entries map[types.UID]state.PodResources) error
+}
+
+// kubeletFile is what a kubelet that follows finds of what pods hold: it admits the pods that run with the entry of
+// each, or with the spec if there is none. The agent itself does not use it.
 //
 // Invariant: after a decision about resizes, if the file could be written, a pod that holds other resources than its
 // spec requests has an entry, and no entry of a pod that is known says anything else than what the pod holds.
-type checkpoint struct {
+type kubeletFile struct {
 	file AllocatedPods
 	// gone reports whether a pod is known to have gone.
 	gone func(types.UID) bool
@@ -30,18 +36,18 @@ type checkpoint struct {
 	tried   time.Time
 }
 
-// checkpointRetry is how soon a failed write is made up for: a full disk must not delay all pods.
-const checkpointRetry = 10 * time.Second
+// saveRetry is how soon a failed write is made up for: a full disk must not delay all pods.
+const saveRetry = 10 * time.Second
 
 // keep makes the next save write the right entry of a pod that holds r. resized: the pod needs one even if it holds
 // what it requests.
-func (c *checkpoint) keep(pod *corev1.Pod, r *podResources, resized bool) {
-	if c.entries == nil {
-		c.read()
+func (k *kubeletFile) keep(pod *corev1.Pod, r *Resources, resized bool) {
+	if k.entries == nil {
+		k.read()
 	}
-	has, there := c.entries[pod.UID]
+	has, there := k.entries[pod.UID]
 	if there && !r.allocated.holds(has, pod) || !there && (resized || r.pod != pod) {
-		c.entries[pod.UID], c.changed = entryOf(r.pod, has), true
+		k.entries[pod.UID], k.changed = entryOf(r.pod, has), true
 	}
 }
 
@@ -65,27 +71,27 @@ func entryOf(pod *corev1.Pod, has state.PodResources) state.PodResources {
 	return has
 }
 
-func (c *checkpoint) read() {
+func (k *kubeletFile) read() {
 	var err error
-	if c.entries, err = c.file.Load(); err != nil {
-		c.log.Warn("cannot read what the kubelet has allocated to pods; the next resize of a pod replaces that", "err", err)
+	if k.entries, err = k.file.Load(); err != nil {
+		k.log.Warn("cannot read what the kubelet has allocated to pods; the next resize of a pod replaces that", "err", err)
 	}
-	if c.entries == nil {
-		c.entries = map[types.UID]state.PodResources{}
+	if k.entries == nil {
+		k.entries = map[types.UID]state.PodResources{}
 	}
 }
 
 // save writes the file if it must have other entries, but not soon after a write that has failed.
-func (c *checkpoint) save() {
-	if !c.changed || c.failed != nil && time.Since(c.tried) < checkpointRetry {
+func (k *kubeletFile) save() {
+	if !k.changed || k.failed != nil && time.Since(k.tried) < saveRetry {
 		return
 	}
-	maps.DeleteFunc(c.entries, func(uid types.UID, _ state.PodResources) bool { return c.gone(uid) })
-	before := c.failed
-	c.failed, c.tried = c.file.Save(c.entries), time.Now()
-	c.changed = c.failed != nil
-	if c.failed != nil && (before == nil || before.Error() != c.failed.Error()) {
-		c.log.Warn("cannot record for the kubelet what is allocated to pods; one that follows may refuse pods that run",
-			"err", c.failed)
+	maps.DeleteFunc(k.entries, func(uid types.UID, _ state.PodResources) bool { return k.gone(uid) })
+	before := k.failed
+	k.failed, k.tried = k.file.Save(k.entries), time.Now()
+	k.changed = k.failed != nil
+	if k.failed != nil && (before == nil || before.Error() != k.failed.Error()) {
+		k.log.Warn("cannot record for the kubelet what is allocated to pods; one that follows may refuse pods that run",
+			"err", k.failed)
 	}
 }

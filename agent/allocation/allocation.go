@@ -1,4 +1,11 @@
-package agent
+// Package allocation keeps how much CPU and memory of the node each pod holds: with in-place resize, the spec of a pod
+// may ask for more or less.
+//
+// It owns the record in the directory of a pod, and the entries of pods in the file for a kubelet that follows. It does
+// not decide whether a resize fits. Only the loop of package agent calls it, so it needs no lock. A decision is
+// recorded before the worker of the pod learns of it, so after a crash the next run of the agent finds it. Without a
+// record the status of the pod counts.
+package allocation
 
 import (
 	"maps"
