@@ -17,8 +17,8 @@ import (
 // maxEnvFiles bounds the environment files of a container together, in bytes.
 const maxEnvFiles = 16 * spec.MaxEnvFile
 
-// envFiles reads the files in volumes that the container's environment refers to. Each is opened beneath the root of
-// its volume, so symbolic links cannot lead outside. A file that does not exist is left out: spec knows whether it is
+// envFiles reads the files in volumes that the container's environment refers to. The root of the volume is the root
+// for symbolic links, so these cannot lead outside. A file that does not exist is left out: spec knows whether it is
 // optional.
 //
 // Their sum is bounded: a container keeps them until it is created, and one file may have many names.
@@ -55,14 +55,15 @@ func badEnvFile(format string, args ...any) error {
 	return &spec.Reason{Reason: podutil.ReasonCreateContainerConfig, Message: fmt.Sprintf(format, args...)}
 }
 
-// readBeneath reads the regular file at path beneath dir. Another container may have put anything there.
+// readBeneath reads the regular file at path beneath dir, which is the root for symbolic links, as in the kubelet.
+// Another container may have put anything there.
 func readBeneath(dir, path string) ([]byte, error) {
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := beneath.OpenRegular(root, path, beneath.LinksInside)
+	f, err := beneath.OpenRegular(root, path, beneath.LinksInRoot)
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,7 @@ func TestReadBeneath(t *testing.T) {
 		os.WriteFile(at("env"), []byte("A=1"), 0o600),
 		os.Mkdir(at("dir"), 0o700),
 		os.Symlink("../env", at("dir/inside")),
+		os.Symlink("/env", at("dir/rooted")),
 		os.Symlink(filepath.Join(outside, "secret"), at("absolute")),
 		os.Symlink("../"+filepath.Base(outside)+"/secret", at("up")),
 		unix.Mkfifo(at("pipe"), 0o600),
@@ -57,7 +58,7 @@ func TestReadBeneath(t *testing.T) {
 	if _, err := unix.InotifyAddWatch(watch, at("pipe"), unix.IN_OPEN); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"env": "A=1", "dir/inside": "A=1"} {
+	for path, want := range map[string]string{"env": "A=1", "dir/inside": "A=1", "dir/rooted": "A=1"} {
 		if got, err := readBeneath(dir, path); string(got) != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 		}

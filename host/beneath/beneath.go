@@ -21,6 +21,8 @@ const (
 	NoLinks Resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	// LinksInside passes symbolic links too, as long as each step stays below the directory.
 	LinksInside Resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
+	// LinksInRoot takes the directory for the root of absolute links, and of ".." that would lead out, as in a container.
+	LinksInRoot Resolve = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 	// SameMount passes neither links nor mount points.
 	SameMount = NoLinks | unix.RESOLVE_NO_XDEV
 )

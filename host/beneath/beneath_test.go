@@ -20,6 +20,7 @@ func TestOpen(t *testing.T) {
 	}
 	for link, target := range map[string]string{
 		"inside": "sub/file", "dir": "sub", "outside": "../secret", "absolute": "/", "magic": "/proc/self/root",
+		"root": "/sub/file",
 	} {
 		if err := os.Symlink(target, filepath.Join(base, "top", link)); err != nil {
 			t.Fatal(err)
@@ -48,6 +49,12 @@ func TestOpen(t *testing.T) {
 		{"outside", LinksInside, unix.EXDEV},
 		{"absolute", LinksInside, unix.EXDEV},
 		{"magic", LinksInside, unix.EXDEV},
+		{"root", LinksInside, unix.EXDEV},
+		{"root", LinksInRoot, nil},
+		{"inside", LinksInRoot, nil},
+		{"../file", LinksInRoot, nil},
+		{"outside", LinksInRoot, unix.ENOENT},
+		{"magic", LinksInRoot, unix.ENOENT},
 		{"missing", NoLinks, unix.ENOENT},
 	} {
 		f, err := Open(top, c.path, unix.O_RDONLY, c.resolve)
