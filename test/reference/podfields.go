@@ -119,7 +119,9 @@ var podFields = []struct {
 		"name image command args workingDir ports envFrom env resources resizePolicy restartPolicy " +
 			"restartPolicyRules volumeMounts volumeDevices livenessProbe readinessProbe startupProbe lifecycle " +
 			"terminationMessagePath terminationMessagePolicy imagePullPolicy securityContext stdin stdinOnce tty", ""},
-	{"ContainerPort", config.Acts, "name hostPort containerPort protocol hostIP", ""},
+	{"ContainerPort", config.Acts, "name containerPort protocol hostIP", ""},
+	{"ContainerPort", config.Differs, "hostPort", "that of a sidecar is opened on the node too; with the kubelet it is " +
+		"reserved by the scheduler, but not opened"},
 	{"EnvFromSource", config.Acts, "prefix configMapRef secretRef", ""},
 	{"ConfigMapEnvSource", config.Acts, "optional", ""},
 	{"SecretEnvSource", config.Acts, "optional", ""},
@@ -127,7 +129,11 @@ var podFields = []struct {
 	{"EnvVarSource", config.Acts, "fieldRef resourceFieldRef configMapKeyRef secretKeyRef fileKeyRef", ""},
 	{"ConfigMapKeySelector", config.Acts, "key optional", ""},
 	{"SecretKeySelector", config.Acts, "key optional", ""},
-	{"FileKeySelector", config.Acts, "volumeName path key optional", ""},
+	{"FileKeySelector", config.Acts, "volumeName path", ""},
+	{"FileKeySelector", config.Differs, "key", "one that the file sets to an empty value is found, and the variable is " +
+		"empty; for the kubelet it is missing"},
+	{"FileKeySelector", config.Differs, "optional", "without the file, the variable is left out, as the API describes " +
+		"it; the kubelet does not create the container"},
 	{"ResourceRequirements", config.Acts, "limits requests claims", ""},
 	{"ResourceClaim", config.Acts, "name request", ""},
 	{"ContainerResizePolicy", config.Acts, "resourceName restartPolicy", ""},
