@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,38 +26,53 @@ func (w *worker) deadlineEvent(stop *podstate.Stop) {
 	w.cfg.Events.PodEvent(w.order.Pod, "", corev1.EventTypeNormal, stop.Reason, stop.Message)
 }
 
-// imageBackoffEvent records an event with the image that the container waits for. An event about the image of a volume
-// refers to the pod, not to the container.
-func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
-	pod := w.order.Pod
-	image, container := c.Image, c.Name
-	if _, of := podutil.Container(&pod.Spec, c.Name); of != nil {
-		if f, failed := w.memory.Recall().FailedImage(pod, of); failed && f.Image != of.Image {
-			image, container = f.Image, ""
-		}
-	}
-	w.cfg.Events.PodEvent(pod, container, corev1.EventTypeNormal, "BackOff",
-		fmt.Sprintf("Back-off pulling image %q", image))
-}
-
 // backoffEvents records, once for each back-off, that a container waits before it is tried again.
 func (w *worker) backoffEvents(before, now *corev1.PodStatus) {
 	for c := range podutil.ContainerStatuses(now) {
-		waiting, last := c.State.Waiting, podutil.ContainerStatus(before, c.Name)
-		if waiting == nil || last != nil && last.State.Waiting != nil &&
-			last.State.Waiting.Reason == waiting.Reason && last.RestartCount == c.RestartCount {
-			continue
-		}
-		pod := w.order.Pod
-		switch waiting.Reason {
-		case podutil.ReasonCrashLoopBackOff:
-			w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "BackOff",
-				fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID))
-		case podutil.ReasonImagePullBackOff:
+		switch waiting := c.State.Waiting; {
+		case waiting == nil:
+		case waiting.Reason == podutil.ReasonCrashLoopBackOff:
+			w.crashBackoffEvent(podutil.ContainerStatus(before, c.Name), c)
+		case waiting.Reason == podutil.ReasonImagePullBackOff:
 			w.imageBackoffEvent(c)
-			w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+waiting.Reason)
 		}
 	}
+}
+
+// crashBackoffEvent records that a container waits before it restarts.
+func (w *worker) crashBackoffEvent(before, now *corev1.ContainerStatus) {
+	if before != nil && before.State.Waiting != nil && before.State.Waiting.Reason == now.State.Waiting.Reason &&
+		before.RestartCount == now.RestartCount {
+		return
+	}
+	pod := w.order.Pod
+	w.cfg.Events.PodEvent(pod, now.Name, corev1.EventTypeWarning, "BackOff",
+		fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", now.Name, pod.Name, pod.Namespace, pod.UID))
+}
+
+// imageBackoffEvent records, once for each failed pull, that a container waits for its image. The event has the image.
+// One about the image of a volume refers to the pod, not to the container.
+func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
+	pod := w.order.Pod
+	_, of := podutil.Container(&pod.Spec, c.Name)
+	if of == nil {
+		return
+	}
+	f, _ := w.memory.Recall().FailedImage(pod, of)
+	if f.At.Equal(w.reported.pullFailed[c.Name]) {
+		return
+	}
+	if w.reported.pullFailed == nil {
+		w.reported.pullFailed = map[string]time.Time{}
+	}
+	w.reported.pullFailed[c.Name] = f.At
+	container := c.Name
+	if f.Image != of.Image {
+		container = ""
+	}
+	w.cfg.Events.PodEvent(pod, container, corev1.EventTypeNormal, "BackOff",
+		fmt.Sprintf("Back-off pulling image %q", f.Image))
+	w.cfg.Events.PodEvent(pod, c.Name, corev1.EventTypeWarning, "Failed", "Error: "+c.State.Waiting.Reason)
 }
 
 // resizeEvents records an event when a resize has completed or failed. That of a pod that ends is given up.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,8 @@ type reported struct {
 	probed []probed
 	// stop has been recorded in stopFile, or could not or need not be.
 	stop stopRecord
+	// pullFailed is when the image failed, by container, whose back-off had an event last.
+	pullFailed map[string]time.Time
 	// deadline: there was an event about the pod's active deadline.
 	deadline bool
 }

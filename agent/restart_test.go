@@ -125,8 +125,8 @@ func TestCrashLoopGoesOn(t *testing.T) {
 	})
 }
 
-// TestPullBackOff checks that a failed image pull is tried again after 10 s, 20 s and so on, and that the status has
-// the reason.
+// TestPullBackOff checks that a failed image pull is tried again after 10 s, 20 s and so on, that the status has
+// the reason, and that each failure has events.
 func TestPullBackOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := apiPod("web", func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "missing:1" })
@@ -139,6 +139,11 @@ func TestPullBackOff(t *testing.T) {
 		w.sleep(80 * time.Second)
 		if n := w.runtime.Verbs()["PullImage"]; n != 4 { // after 0, 10, 30 and 70 s
 			t.Errorf("got %d pulls, want 4", n)
+		}
+		for _, event := range []string{`BackOff Back-off pulling image "missing:1"`, "Failed Error: ImagePullBackOff"} {
+			if got := w.eventsWith(event); len(got) != 3 { // the first failure is shown as ErrImagePull
+				t.Errorf("events: got %q, want three with %q", w.eventsWith(""), event)
+			}
 		}
 		w.runtime.Publish(fake.RemoteImage{Name: "missing:1"})
 		w.sleep(80 * time.Second)
