@@ -83,22 +83,22 @@ func (s *Storage) AttachedInTree(ctx context.Context, pod types.UID, name corev1
 func (s *Storage) shown(ctx context.Context, pod types.UID, name corev1.UniqueVolumeName) (bool, error) {
 	timeout := time.NewTimer(attachTimeout)
 	defer timeout.Stop()
-	for {
+	for late := false; ; {
 		s.mu.Lock()
 		seen, attached := s.seen, s.isAttached(name)
-		if !attached {
+		if late && !attached {
 			s.waiting.Add(name, pod)
 		}
 		s.mu.Unlock()
-		if attached {
-			return true, nil
+		if attached || late {
+			return attached, nil
 		}
 		select {
 		case <-seen:
+		case <-timeout.C:
+			late = true
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-timeout.C:
-			return false, nil
 		}
 	}
 }
