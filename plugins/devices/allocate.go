@@ -161,7 +161,7 @@ func (d *Devices) allocateResource(ctx context.Context, r *reservation, c *corev
 	if has.answer != nil {
 		return ids, nil
 	}
-	p, _, done := d.use(name)
+	p, _, done := d.use(name, r.pod.UID)
 	defer done()
 	if p == nil {
 		return nil, errGone
@@ -189,7 +189,7 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 	if err != nil {
 		return nil, err
 	}
-	preferred, err := d.preferred(ctx, name, chosen, free, n)
+	preferred, err := d.preferred(ctx, r.pod.UID, name, chosen, free, n)
 	if err != nil {
 		return nil, err
 	}
@@ -219,8 +219,9 @@ func (d *Devices) choose(ctx context.Context, r *reservation, c *corev1.Containe
 }
 
 // preferred returns the devices that the plugin prefers; none if it has no preference or nothing is left to choose.
-func (d *Devices) preferred(ctx context.Context, name string, chosen, free []string, n int) ([]string, error) {
-	p, options, done := d.use(name)
+func (d *Devices) preferred(ctx context.Context, pod types.UID, name string, chosen, free []string,
+	n int) ([]string, error) {
+	p, options, done := d.use(name, pod)
 	defer done()
 	switch {
 	case len(chosen) >= n, !options.GetGetPreferredAllocationAvailable():

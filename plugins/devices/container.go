@@ -23,8 +23,8 @@ func (d *Devices) Container(ctx context.Context, pod *corev1.Pod,
 		return nil, nil
 	}
 	if d.of(pod.UID, c.Name, names) == nil {
+		d.wait(pod.UID, names) // first: a plugin may list its devices before allocateLate has failed
 		if err := d.allocateLate(ctx, pod); err != nil {
-			d.wait(pod.UID, names)
 			return nil, err
 		}
 	}
@@ -69,7 +69,7 @@ func (d *Devices) of(pod types.UID, container string, names []string) map[string
 	return has
 }
 
-// wait wakes a pod when a plugin of one of the resources registers.
+// wait wakes a pod when a plugin of one of the resources lists its devices.
 func (d *Devices) wait(pod types.UID, names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,17 +82,15 @@ func (d *Devices) wait(pod types.UID, names []string) {
 // has not registered in this process, that is not known and the container waits: a device that was not reset may be
 // worse.
 func (d *Devices) preStart(ctx context.Context, pod types.UID, name string, ids []string) error {
-	p, options, done := d.use(name)
+	p, options, done := d.use(name, pod)
 	defer done()
 	switch {
 	case options == nil:
-		d.wait(pod, []string{name})
 		return fmt.Errorf("the device plugin of %s has not registered since the node agent started; is its pod running?",
 			name)
 	case !options.PreStartRequired:
 		return nil
 	case p == nil:
-		d.wait(pod, []string{name})
 		return fmt.Errorf("%s: %w", name, errGone)
 	}
 	return p.preStart(ctx, ids)

@@ -7,26 +7,27 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
 // errGone is the error of a call to a plugin that is not connected.
 var errGone = errors.New("the device plugin is gone; is its pod running?")
 
-// use returns the plugin of a resource and its options; nil for what is not known. The connection stays open until done
-// is called.
-func (d *Devices) use(name string) (p *plugin, options *api.DevicePluginOptions, done func()) {
+// use returns the plugin of a resource and its options; nil for what is not known. If there is no plugin, the pod is
+// woken when one lists its devices. The connection stays open until done is called.
+func (d *Devices) use(name string, pod types.UID) (p *plugin, options *api.DevicePluginOptions, done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	done = func() {}
 	if r := d.resources[name]; r != nil {
 		p, options = r.plugin, r.options
 	}
-	if p != nil {
-		p.calls.Add(1)
-		done = p.calls.Done
+	if p == nil {
+		d.waiting.Add(name, pod)
+		return nil, options, func() {}
 	}
-	return p, options, done
+	p.calls.Add(1)
+	return p, options, p.calls.Done
 }
 
 // Connected returns the resources whose plugins are connected now, in no order.

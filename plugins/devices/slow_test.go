@@ -270,3 +270,25 @@ func TestLateDevicesSideBySide(t *testing.T) {
 		t.Errorf("the plugin was asked %q, want %q", got, want)
 	}
 }
+
+// TestListedWhileAllocationFails checks that a pod that was admitted without devices is woken by a list of its plugin
+// that comes before the allocation has failed.
+func TestListedWhileAllocationFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := pod("one", "app 1")
+	w.admit(one)
+	p := w.plugin(nil)
+	p.Fail(errors.New("not yet"))
+	waiting, release := p.Hold()
+	defer release()
+	answer := w.beginPreStart(t.Context(), one)
+	<-waiting
+	p.SetHealth("d4", false)
+	w.untilCapacity(resourceName, 4, 3)
+	release()
+	if err := <-answer; err == nil {
+		t.Error("got an allocation, want the error of the plugin")
+	}
+	w.Until("the pod is woken", func() bool { return slices.Contains(w.Woken(), "one") })
+}
