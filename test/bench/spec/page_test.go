@@ -74,18 +74,12 @@ func TestReadmeFigures(t *testing.T) {
 	rows := []readmeRow{
 		{run: "pods", measure: "create to Ready, one at a time, ms"},
 		{run: "pods", measure: "create to Ready, 40 at once, ms"},
-		{run: "pods", measure: "create to Ready, all of 40 at once, ms"},
-		{run: "throughput", measure: "create to Ready, 2 pods a second, ms"},
-		{run: "throughput", measure: "delete to gone, 2 pods a second, ms"},
 		{run: "throughput", measure: "pods a second, 10 at a time"},
 		{run: "throughput", measure: "create to Ready, ms"},
 		rest,
 		{run: "pods", measure: rest.measure, scraped: "CPU of one scrape of all endpoints, 110 pods, ms"},
 		probes,
 		memory,
-		{run: "storage", measure: "scheduled to volumes ready, token alone, ms"},
-		{run: "storage", measure: "first scheduled to all volumes ready, 40 pods with 3 ConfigMaps and 2 Secrets, ms"},
-		{run: "storage", measure: "first scheduled to all volumes ready, 20 pods with CSI claims, ms"},
 	}
 	if len(lines) != len(rows) {
 		t.Fatalf("got %d rows, want %d", len(lines), len(rows))
