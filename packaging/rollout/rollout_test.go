@@ -193,8 +193,9 @@ func TestStops(t *testing.T) {
 		after, says string
 		restores    bool
 	}{
-		"package": {`case "$2" in *dpkg*) exit 1 ;; esac`, "the package cannot be installed", false},
+		"package": {`case "$2" in *dpkg*) exit 1 ;; esac`, "the package cannot be copied or installed", false},
 		"check":   {`case "$2" in *check*) exit 2 ;; esac`, "solve these problems first", false},
+		"ssh":     {`case "$2" in *check*) exit 255 ;; esac`, "nodelet check cannot run, exit code 255", false},
 		"install": {install + `echo v1.37.2 > "$CLUSTER/b.agent"; rm "$CLUSTER/b.unit"; exit 1 ;; esac`,
 			"nodelet did not take over", false},
 		"not ready": {install + `echo False > "$CLUSTER/b.ready" ;; esac`, "node b is not Ready", true},
