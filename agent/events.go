@@ -47,7 +47,7 @@ func (w *worker) crashBackoffEvent(before, now *corev1.ContainerStatus) {
 	}
 	pod := w.order.Pod
 	w.cfg.Events.PodEvent(pod, now.Name, corev1.EventTypeWarning, "BackOff",
-		fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", now.Name, pod.Name, pod.Namespace, pod.UID))
+		fmt.Sprintf("Back-off restarting failed container %s in pod %s", now.Name, podutil.Text(pod)))
 }
 
 // imageBackoffEvent records, once for each failed pull, that a container waits for its image. The event has the image.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,6 +17,8 @@ import (
 
 // HookTarget is the container that a lifecycle hook is for.
 type HookTarget struct {
+	// Pod names the pod in errors.
+	Pod         string
 	ContainerID string
 	Container   *corev1.Container // for its name and the names of its ports
 	// PodIP is called if the hook has no host.
@@ -35,19 +38,16 @@ const FallbackReason = "LifecycleHTTPFallback"
 // RunHook runs a postStart or preStop handler and returns when it is done; ctx bounds it (a preStop hook by the pod's
 // grace period). HTTP hooks speak HTTP/1.1, whatever protocol they name, succeed with any answer, whatever its status,
 // and fall back to plain HTTP where the server does not speak HTTPS, all as with the kubelet. tcpSocket is in the API
-// for old objects only and always fails.
+// for old objects only and always fails. The errors are worded like the kubelet's.
 func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) error {
 	switch {
 	case h.Exec != nil:
-		return t.runExec(ctx, h.Exec.Command)
+		return t.failed("Exec", h.Exec.Command, t.runExec(ctx, h.Exec.Command))
 	case h.HTTPGet != nil:
-		if err := t.runHTTP(ctx, h.HTTPGet); err != nil {
-			return fmt.Errorf("HTTP lifecycle hook (%s) for container %q: %w", h.HTTPGet.Path, t.Container.Name, err)
-		}
-		return nil
+		return t.failed("HTTP", h.HTTPGet.Path, t.runHTTP(ctx, h.HTTPGet))
 	case h.Sleep != nil:
 		if !backoff.Sleep(ctx, podutil.Grace(h.Sleep.Seconds)) {
-			return ErrSleepEnded
+			return t.failed("Sleep", h.Sleep.Seconds, ErrSleepEnded)
 		}
 		return nil
 	case h.TCPSocket != nil:
@@ -56,16 +56,21 @@ func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) erro
 	return errors.New("lifecycle hook has no known handler: set exec, httpGet or sleep")
 }
 
+// failed returns the error of a hook, with what the hook does; nil without err.
+func (t *HookTarget) failed(kind string, what any, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s lifecycle hook (%v) for Container %q in Pod %q failed - error: %w", kind, what, t.Container.Name,
+		t.Pod, err)
+}
+
 func (t *HookTarget) runExec(ctx context.Context, cmd []string) error {
 	output, code, err := t.Exec(ctx, t.ContainerID, cmd, 0)
-	switch {
-	case err != nil:
-		return fmt.Errorf("exec lifecycle hook (%q) for container %q: %w", cmd, t.Container.Name, err)
-	case code != 0:
-		return fmt.Errorf("exec lifecycle hook (%q) for container %q: command exited with code %d, message: %q",
-			cmd, t.Container.Name, code, text(output))
+	if err == nil && code != 0 {
+		return fmt.Errorf("command '%s' exited with %d, message: %q", strings.Join(cmd, " "), code, text(output))
 	}
-	return nil
+	return err
 }
 
 func (t *HookTarget) runHTTP(ctx context.Context, get *corev1.HTTPGetAction) error {

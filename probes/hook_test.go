@@ -40,7 +40,7 @@ func TestHTTPHook(t *testing.T) {
 	}
 	s.Close()
 	if err := RunHook(t.Context(), hook, target); err == nil ||
-		!strings.Contains(err.Error(), `(/stop) for container "app"`) {
+		!strings.Contains(err.Error(), `HTTP lifecycle hook (/stop) for Container "app"`) {
 		t.Errorf("server that is gone: got %v, want an error that names path and container", err)
 	}
 	target.PodIP = ""
@@ -99,10 +99,12 @@ func TestExecHook(t *testing.T) {
 		want string
 	}{
 		{0, nil, ""},
-		{7, nil, `exec lifecycle hook (["stop" "now"]) for container "app": command exited with code 7, message: "out"`},
-		{0, broken, `exec lifecycle hook (["stop" "now"]) for container "app": no such container`},
+		{7, nil, `Exec lifecycle hook ([stop now]) for Container "app" in Pod "web_default(uid)" failed - ` +
+			`error: command 'stop now' exited with 7, message: "out"`},
+		{0, broken, `Exec lifecycle hook ([stop now]) for Container "app" in Pod "web_default(uid)" failed - ` +
+			`error: no such container`},
 	} {
-		target := HookTarget{ContainerID: "c1", Container: &corev1.Container{Name: "app"},
+		target := HookTarget{Pod: "web_default(uid)", ContainerID: "c1", Container: &corev1.Container{Name: "app"},
 			Exec: func(_ context.Context, id string, cmd []string, limit time.Duration) ([]byte, int32, error) {
 				if id != "c1" || len(cmd) != 2 || limit != 0 {
 					t.Errorf("got exec %v in %s with limit %v, want two words in c1 without limit", cmd, id, limit)
@@ -125,7 +127,7 @@ func TestSleepHook(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		if err := RunHook(ctx, hook, HookTarget{}); err == nil {
+		if err := RunHook(ctx, hook, HookTarget{Container: &corev1.Container{}}); err == nil {
 			t.Error("a hook that was cut short: got no error, want one")
 		}
 	})
@@ -137,7 +139,7 @@ func TestLongSleepHook(t *testing.T) {
 		hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1e10}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if err := RunHook(ctx, hook, HookTarget{}); !errors.Is(err, ErrSleepEnded) {
+		if err := RunHook(ctx, hook, HookTarget{Container: &corev1.Container{}}); !errors.Is(err, ErrSleepEnded) {
 			t.Errorf("got error %v, want %v", err, ErrSleepEnded)
 		}
 	})

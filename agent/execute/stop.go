@@ -38,6 +38,7 @@ func (x *hooks) postStart(ctx context.Context, t *Task, s podstate.PostStart) er
 // run runs a lifecycle handler for a container instance.
 func (x *hooks) run(ctx context.Context, t *Task, id string, c *corev1.Container, h *corev1.LifecycleHandler) error {
 	err := probes.RunHook(ctx, h, probes.HookTarget{
+		Pod:         podutil.Text(t.Pod),
 		ContainerID: id,
 		Container:   c,
 		Exec:        x.Runtime.Output,

@@ -2,6 +2,8 @@ package podstate
 
 import (
 	"time"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // BackoffReset is how long an instance must have run before the back-off of its container starts over.
@@ -74,7 +76,6 @@ func (c *Container) Alive() bool { return c.State == ContainerRunning || c.State
 
 // BackoffMessage returns the kubelet's message for a container that waits for its crash-loop back-off.
 func (s *Slot) BackoffMessage() string {
-	pod := s.state.Pod
 	return "back-off " + s.crashDelay().String() + " restarting failed container=" + s.Spec.Name +
-		" pod=" + pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
+		" pod=" + podutil.Text(s.state.Pod)
 }

@@ -62,7 +62,7 @@ func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, err
 		return hostDNS(node), []Warning{{
 			Reason: "MissingClusterDNS",
 			Message: fmt.Sprintf("pod %q asks for cluster DNS, but clusterDNS is not set in this node's configuration; "+
-				"the node's own DNS settings are used instead", podText(pod)),
+				"the node's own DNS settings are used instead", podutil.Text(pod)),
 		}}, nil
 	}
 	return &runtimeapi.DNSConfig{

@@ -128,7 +128,7 @@ func checkNonRoot(in *ContainerInput, sc *corev1.SecurityContext) error {
 	if !ptr.Deref(sc.RunAsNonRoot, false) {
 		return nil
 	}
-	where := fmt.Sprintf("(pod: %q, container: %s)", podText(in.Pod), in.Container.Name)
+	where := fmt.Sprintf("(pod: %q, container: %s)", podutil.Text(in.Pod), in.Container.Name)
 	user, name := runAs(sc, in.Image)
 	switch {
 	case user == nil:

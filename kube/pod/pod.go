@@ -40,6 +40,11 @@ const SystemCritical = 2_000_000_000
 // defaultGrace is the grace period of a pod that does not set one, as in a manifest.
 const defaultGrace = 30 * time.Second
 
+// Text returns a pod's identity for messages, as the kubelet writes it: name_namespace(uid).
+func Text(pod *corev1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
+
 // IsStatic reports whether the pod comes from a manifest. A pod without AnnotationSource does not.
 func IsStatic(pod *corev1.Pod) bool {
 	source, set := pod.Annotations[AnnotationSource]
