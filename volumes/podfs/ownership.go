@@ -171,7 +171,7 @@ func (o groupOwner) right(st unix.Statx_t) bool {
 }
 
 // singleUser returns the user as which all containers of a pod run, or nil if there are several. This user owns the
-// pod's tokens (KEP-2451). Ephemeral containers do not count, as with the kubelet: they come later.
+// pod's tokens (KEP-2451). Unlike in the kubelet, ephemeral containers do not count: they come later.
 func singleUser(pod *corev1.Pod) *int64 {
 	var podUser, user *int64
 	if sc := pod.Spec.SecurityContext; sc != nil {
