@@ -63,9 +63,9 @@ func (d *dispatcher) admit(ctx context.Context, e *entry) {
 		d.resume(ctx, e)
 		return
 	}
-	v, wait := d.evaluate(pod)
-	if v.Rejection == nil || v.Rejection.Reason != admission.ReasonNodeAffinity {
-		d.decide(ctx, e, v, wait)
+	decision, wait := d.evaluate(pod)
+	if decision.Rejection == nil || decision.Rejection.Reason != admission.ReasonNodeAffinity {
+		d.decide(ctx, e, decision, wait)
 		return
 	}
 	// The scheduler may know labels of the node that the watch has not brought yet.
@@ -74,23 +74,23 @@ func (d *dispatcher) admit(ctx context.Context, e *entry) {
 			d.cfg.RefreshNode(ctx)
 			return nil
 		}, func(error) {
-			v, wait := d.evaluate(pod)
-			d.decide(ctx, e, v, wait)
+			decision, wait := d.evaluate(pod)
+			d.decide(ctx, e, decision, wait)
 		})
 	e.admitting.undecided = true
 }
 
 // decide carries out a decision about a pod.
-func (d *dispatcher) decide(ctx context.Context, e *entry, v admission.Decision, wait bool) {
-	if v.Rejection != nil {
-		d.reject(e, cmp.Or(d.misplaced(e.source, v), v.Rejection))
+func (d *dispatcher) decide(ctx context.Context, e *entry, decision admission.Decision, wait bool) {
+	if decision.Rejection != nil {
+		d.reject(e, cmp.Or(d.misplaced(e.source, decision), decision.Rejection))
 		return
 	}
 	rest, reserved := d.reserve(e) // no pod ends for one that is refused here
 	switch {
 	case !reserved:
 	case wait:
-		d.preempt(ctx, e, v, rest)
+		d.preempt(ctx, e, decision, rest)
 	default:
 		d.prepare(ctx, e, rest)
 	}
@@ -98,8 +98,8 @@ func (d *dispatcher) decide(ctx context.Context, e *entry, v admission.Decision,
 
 // misplaced returns why a pod that requests too much cannot get CPUs and memory of its own; nil if it could. The
 // kubelet asks its resource managers before it adds up requests, so their reasons and metrics come first.
-func (d *dispatcher) misplaced(pod *corev1.Pod, v admission.Decision) *podstate.Rejection {
-	if v.Short == "" {
+func (d *dispatcher) misplaced(pod *corev1.Pod, decision admission.Decision) *podstate.Rejection {
+	if decision.Short == "" {
 		return nil
 	}
 	return d.cfg.Placement.Rejection(pod)
@@ -125,20 +125,20 @@ func (c *Config) refused(pod *corev1.Pod, reason, message string) {
 // evaluate decides about the admission of a pod, after it has taken back what ended pods have for themselves. Pods that
 // end for a critical pod hold their resources until the end. Another critical pod may have what is left of these, but
 // has to wait: wait reports that. Other pods may not.
-func (d *dispatcher) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool) {
+func (d *dispatcher) evaluate(pod *corev1.Pod) (decision admission.Decision, wait bool) {
 	if r := d.cfg.Rejection(pod); r != nil {
 		return admission.Decision{Rejection: r}, false
 	}
 	d.cfg.Devices.ReleaseEnded(d.table.ended)
 	d.cfg.Placement.ReleaseEnded(d.table.ended)
 	others, ending := d.table.others(pod.UID)
-	v = d.cfg.Admit(pod, others)
-	if v.Rejection != nil || len(ending) == 0 {
-		return v, len(v.Preempt) > 0
+	decision = d.cfg.Admit(pod, others)
+	if decision.Rejection != nil || len(ending) == 0 {
+		return decision, len(decision.Preempt) > 0
 	}
 	now := d.cfg.Admit(pod, slices.Concat(others, ending))
 	if podutil.IsCritical(pod) {
-		return v, now.Rejection != nil || len(now.Preempt) > 0
+		return decision, now.Rejection != nil || len(now.Preempt) > 0
 	}
 	return now, false
 }
@@ -147,14 +147,14 @@ func (d *dispatcher) evaluate(pod *corev1.Pod) (v admission.Decision, wait bool)
 // do not. It gets its first order when all pods that end for critical ones have released all their resources, or at
 // the latest after 1.5 times their grace period: a pod that does not end must not prevent a critical one from running.
 // rest is what is left to do for the critical pod then.
-func (d *dispatcher) preempt(ctx context.Context, e *entry, v admission.Decision, rest *preparation) {
-	for _, pod := range v.Preempt {
+func (d *dispatcher) preempt(ctx context.Context, e *entry, decision admission.Decision, rest *preparation) {
+	for _, pod := range decision.Preempt {
 		victim := d.table.workers[pod.UID]
 		d.cfg.Log.Info("preempting pod to admit a critical pod", "pod", nameOf(pod), "podUID", pod.UID,
-			"resource", v.Short, "for", nameOf(e.source))
+			"resource", decision.Short, "for", nameOf(e.source))
 		d.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
 			podutil.ReasonPreempting, podutil.MessagePreempted)
-		d.cfg.Metrics.Preempted(string(v.Short))
+		d.cfg.Metrics.Preempted(string(decision.Short))
 		victim.preemptor = e
 		d.evict(victim, Eviction{
 			Reason:  podutil.ReasonPreempting,
@@ -170,7 +170,7 @@ func (d *dispatcher) preempt(ctx context.Context, e *entry, v admission.Decision
 			limit = max(limit, podutil.GracePeriod(victim.source)*3/2)
 		}
 	}
-	why := "pods of lower priority are ending to free " + cmp.Or(string(v.Short), "resources")
+	why := "pods of lower priority are ending to free " + cmp.Or(string(decision.Short), "resources")
 	d.prepare(ctx, e, &preparation{Wait{For: "pods that end for it", Why: why}, func(ctx context.Context) error {
 		awaitAll(ctx, ending, limit)
 		if rest == nil {
@@ -237,8 +237,8 @@ func (d *dispatcher) discardFitting() {
 
 // fits reports whether a refused pod would be admitted now, with everything that it requests for itself.
 func (d *dispatcher) fits(pod *corev1.Pod) bool {
-	v, _ := d.evaluate(pod)
-	return v.Rejection == nil && d.cfg.Placement.Fits(pod) && d.cfg.Devices.Rejection(pod) == nil
+	decision, _ := d.evaluate(pod)
+	return decision.Rejection == nil && d.cfg.Placement.Fits(pod) && d.cfg.Devices.Rejection(pod) == nil
 }
 
 // freed goes on with what may have waited for a pod that has released its resources, or holds less than before. Other

@@ -131,8 +131,8 @@ func (w *worker) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case d := <-w.inbox:
-			w.take(d)
+		case o := <-w.inbox:
+			w.take(o)
 		case r := <-w.results:
 			w.recordOutcome(r)
 		case <-w.wake:
@@ -152,8 +152,8 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) drain() {
 	for {
 		select {
-		case d := <-w.inbox:
-			w.take(d)
+		case o := <-w.inbox:
+			w.take(o)
 			continue
 		case r := <-w.results:
 			w.recordOutcome(r)
