@@ -21,7 +21,7 @@ import (
 
 // Annotations with which the kubelet and nodelet mark the pods of manifests and their mirror pods.
 const (
-	// AnnotationSource says where a pod comes from: "api", "file" or "http".
+	// AnnotationSource says where a pod comes from: SourceAPI, SourceFile or SourceHTTP.
 	AnnotationSource = "kubernetes.io/config.source"
 	// AnnotationHash is the hash of a static pod's manifest, which is its UID.
 	AnnotationHash = "kubernetes.io/config.hash"
@@ -31,8 +31,12 @@ const (
 	AnnotationSeen = "kubernetes.io/config.seen"
 )
 
-// sourceAPI is the AnnotationSource of pods of the API server.
-const sourceAPI = "api"
+// Values of AnnotationSource: pods of the API server, of manifest files and of a manifest URL.
+const (
+	SourceAPI  = "api"
+	SourceFile = "file"
+	SourceHTTP = "http"
+)
 
 // SystemCritical is the lowest priority that is reserved for the cluster's own pods.
 const SystemCritical = 2_000_000_000
@@ -48,7 +52,7 @@ func Text(pod *corev1.Pod) string {
 // IsStatic reports whether the pod comes from a manifest. A pod without AnnotationSource does not.
 func IsStatic(pod *corev1.Pod) bool {
 	source, set := pod.Annotations[AnnotationSource]
-	return set && source != sourceAPI
+	return set && source != SourceAPI
 }
 
 // IsMirror reports whether the pod is the image of a static pod in the API.

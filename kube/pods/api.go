@@ -74,7 +74,7 @@ func (s *apiSource) set(o metav1.Object, before *corev1.Pod) {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	pod.Annotations[podutil.AnnotationSource] = string(SourceAPI)
+	pod.Annotations[podutil.AnnotationSource] = podutil.SourceAPI
 	pod.Annotations[podutil.AnnotationSeen] = seenAt(time.Now())
 	if before != nil {
 		pod.Annotations[podutil.AnnotationSeen] = before.Annotations[podutil.AnnotationSeen]

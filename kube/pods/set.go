@@ -17,9 +17,9 @@ type Source string
 
 // The sources.
 const (
-	SourceAPI  Source = "api"
-	SourceFile Source = "file"
-	SourceHTTP Source = "http"
+	SourceAPI  Source = podutil.SourceAPI
+	SourceFile Source = podutil.SourceFile
+	SourceHTTP Source = podutil.SourceHTTP
 )
 
 // SourceOf returns where a pod of a Set comes from.

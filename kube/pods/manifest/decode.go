@@ -51,7 +51,7 @@ func (p Pod) Gets(uid types.UID) bool {
 type Origin struct {
 	// NodeName is the node's name; pods get it as a suffix.
 	NodeName string
-	// Source is "file" or "http", for the annotation kubernetes.io/config.source.
+	// Source is podutil.SourceFile or podutil.SourceHTTP.
 	Source string
 	// Where is the path or URL.
 	Where string

@@ -26,7 +26,7 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 	pod.Annotations[podutil.AnnotationHash] = string(pod.UID)
 	pod.Annotations[podutil.AnnotationSource] = o.Source
 	pod.Spec.NodeName = o.NodeName
-	if o.Source == "file" {
+	if o.Source == podutil.SourceFile {
 		tolerateNoExecute(pod)
 	}
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}

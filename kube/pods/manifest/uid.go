@@ -16,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // uids sets the defaults of the pod of a manifest and returns the UIDs that kubelets give it, that of the version that
@@ -40,7 +42,7 @@ func (o Origin) uid(pod *corev1.Pod, minor string) string {
 	h := fnv.New128a()
 	d := dump{w: h, spec: reflect.ValueOf(p.Spec), fieldsOf: tables()[minor]}
 	d.value(reflect.ValueOf(&p), true)
-	if o.Source == "file" {
+	if o.Source == podutil.SourceFile {
 		fmt.Fprintf(h, "host:%sfile:%s", o.NodeName, o.Where)
 	} else {
 		fmt.Fprintf(h, "url:%s", o.Where)
