@@ -113,7 +113,9 @@ func (o options) files(dir string) gatherer {
 			return insideFiles(ctx, dir, insidePrograms[o.inside])
 		}
 	case o.v2:
-		return v2Files
+		return func(ctx context.Context, cache *testbed.Cache) ([]string, error) {
+			return v2Files(ctx, cache, dir)
+		}
 	}
 	return serviceFiles
 }

@@ -29,10 +29,20 @@ const (
 	v2Timeout = 3 * time.Minute
 )
 
-// v2Files are the images of its pods.
-func v2Files(ctx context.Context, cache *testbed.Cache) ([]string, error) {
-	images, err := cache.Images(ctx)
-	return slices.DeleteFunc(images, isAgnhost), err
+// kernelTests are the packages whose tests run in the machine as well, with systemd and the kernel's pressure stall
+// information, which a machine that runs `make test` need not have.
+var kernelTests = []string{"cgroups", "pressure"}
+
+// v2Files are the images of its pods, and the programs of kernelTests.
+func v2Files(ctx context.Context, cache *testbed.Cache, dir string) ([]string, error) {
+	files, err := cache.Images(ctx)
+	files = slices.DeleteFunc(files, isAgnhost)
+	for _, name := range kernelTests {
+		program := filepath.Join(dir, name+".test")
+		err = errors.Join(err, run(ctx, "", "go", "test", "-c", "-o", program, "./host/"+name))
+		files = append(files, program)
+	}
+	return files, err
 }
 
 func (s *v2Scenario) prove() error {
@@ -41,6 +51,7 @@ func (s *v2Scenario) prove() error {
 		{"systemd is running", s.systemd},
 		{"cgroup v2 has all controllers", s.controllers},
 		{"containerd and images", s.runtime},
+		{"tests of packages, with this kernel", s.kernelTests},
 		{"install the package", s.install},
 		{"the service is active", func() error { return s.need("systemctl enable --now nodelet") }},
 		{"the pods are Ready", s.ready},
@@ -79,6 +90,19 @@ func (s *v2Scenario) controllers() error {
 		if !slices.Contains(strings.Fields(out), c) {
 			return fmt.Errorf("got %q, want %s in it", out, c)
 		}
+	}
+	return nil
+}
+
+// kernelTests fails also for a test that skips: what it needs is here.
+func (s *v2Scenario) kernelTests() error {
+	for _, name := range kernelTests {
+		out, err := s.sh("cd /tmp && NODELET_TEST_PRIVILEGED=1 /payload/%s.test -test.v 2>&1 | grep -v '^=== '", name)
+		passed, skipped := strings.Count(out, "--- PASS: "), strings.Count(out, "--- SKIP: ")
+		if err != nil || !strings.HasSuffix(out, "PASS") || skipped > 0 || passed == 0 {
+			return fmt.Errorf("tests of %s: want all passed and none skipped, error %v:\n%s", name, err, out)
+		}
+		s.say("%s: %d tests passed", name, passed)
 	}
 	return nil
 }
