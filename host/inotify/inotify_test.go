@@ -117,6 +117,32 @@ func TestTurnedLink(t *testing.T) {
 	}
 }
 
+// TestClosed checks that a closed instance neither ends nor begins watches of one that was opened after it, which gets
+// the number of its file.
+func TestClosed(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	old, err := Open(func(Event) {})
+	do(t, err)
+	wd, err := old.Watch(dir)
+	do(t, err)
+	old.Close()
+	events := make(chan Event, 10)
+	next, err := Open(func(e Event) { events <- e })
+	do(t, err)
+	defer next.Close()
+	if _, err := next.Watch(filepath.Dir(file)); err != nil {
+		t.Fatal(err)
+	}
+	old.Unwatch(wd)
+	if _, err := old.Watch(dir); err == nil {
+		t.Error("watch with the closed instance: got no error")
+	}
+	do(t, os.WriteFile(file, nil, 0o600))
+	if got := <-events; got.Name != "file" || got.Ended {
+		t.Errorf("first event of the open instance: got %+v, want that of the file", got)
+	}
+}
+
 // TestMissing checks that adding a path that does not exist returns an error.
 func TestMissing(t *testing.T) {
 	w := newWatcher(t)

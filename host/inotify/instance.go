@@ -1,11 +1,13 @@
 package inotify
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +39,8 @@ type Event struct {
 // Instance is an inotify instance of the kernel. A user may have only a few: sysctl fs.inotify.max_user_instances.
 type Instance struct {
 	file *os.File
-	fd   int // of file, which Fd would make blocking
+	// conn is the descriptor of file, whose number may belong to another file once file is closed.
+	conn syscall.RawConn
 }
 
 // Open returns an instance without watches. It calls report with each event, one after the other, until the instance is
@@ -48,7 +51,12 @@ func Open(report func(Event)) (*Instance, error) {
 		return nil, fmt.Errorf("create an inotify instance: %w; if there are too many, raise the sysctl "+
 			"fs.inotify.max_user_instances", err)
 	}
-	i := &Instance{fd: fd, file: os.NewFile(uintptr(fd), "inotify")}
+	file := os.NewFile(uintptr(fd), "inotify")
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	i := &Instance{file, conn}
 	go i.read(report)
 	return i, nil
 }
@@ -56,8 +64,10 @@ func Open(report func(Event)) (*Instance, error) {
 // Watch watches a file, or a directory and its direct entries, and returns the watch descriptor. A path that is watched
 // already keeps its descriptor.
 func (i *Instance) Watch(path string) (int32, error) {
-	wd, err := unix.InotifyAddWatch(i.fd, path, changesOf)
-	if err != nil {
+	var wd int
+	var err error
+	closed := i.conn.Control(func(fd uintptr) { wd, err = unix.InotifyAddWatch(int(fd), path, changesOf) })
+	if err := cmp.Or(closed, err); err != nil {
 		return 0, watchError(path, err)
 	}
 	return int32(wd), nil
@@ -74,7 +84,9 @@ func watchError(path string, err error) error {
 }
 
 // Unwatch ends a watch. It does nothing if the watch has ended.
-func (i *Instance) Unwatch(wd int32) { _, _ = unix.InotifyRmWatch(i.fd, uint32(wd)) }
+func (i *Instance) Unwatch(wd int32) {
+	_ = i.conn.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(wd)) })
+}
 
 // Close ends the instance with its watches. It does not wait for a running call of report.
 func (i *Instance) Close() { i.file.Close() }
