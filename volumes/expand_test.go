@@ -44,7 +44,7 @@ func TestExpandedElsewhere(t *testing.T) {
 	} {
 		pvc.Spec.AccessModes, pvc.Annotations = c.modes, c.notes
 		pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.size)}
-		if _, err := m.manager.Mount(t.Context(), Request{Pod: pod, Volume: claimVolume, Limit: noLimit}, nil); err != nil {
+		if _, err := m.manager.Mount(t.Context(), requestFor(pod, claimVolume), nil); err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
 		calls := slices.DeleteFunc(m.driver.Calls(), func(call string) bool { return call != "NodeExpandVolume "+m.id })
@@ -158,7 +158,7 @@ func TestExpandInUse(t *testing.T) {
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod", UID: "uid"}}
 	pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}}
-	if _, err := m.manager.Mount(t.Context(), Request{Pod: pod, Volume: claimVolume, Limit: noLimit}, nil); err != nil {
+	if _, err := m.manager.Mount(t.Context(), requestFor(pod, claimVolume), nil); err != nil {
 		t.Error(err)
 	}
 	if len(m.notGrown) != 1 || !strings.Contains(m.notGrown[0], "FailedPrecondition") {

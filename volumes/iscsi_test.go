@@ -78,7 +78,7 @@ func lunManager(t *testing.T, cluster Cluster) (*Manager, *lunNode, string) {
 // lunRequest is for a volume of the pod team/pod.
 func lunRequest(v *corev1.Volume) Request {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod", UID: "uid"}}
-	return Request{Pod: pod, Volume: v, Limit: noLimit}
+	return requestFor(pod, v)
 }
 
 func lunOf(secret string) *corev1.Volume {

@@ -65,7 +65,7 @@ func TestLimitExceeded(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod", UID: "uid"}}
 			pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}}
 			d := &driven{
-				mounting: &mounting{m, Request{Pod: pod, Volume: claimVolume, Limit: noLimit}, nil},
+				mounting: &mounting{m, requestFor(pod, claimVolume), nil},
 				driver:   driver,
 				volume:   persistentVolume(claim, driver, false),
 				pv:       claim.PV,

@@ -68,4 +68,9 @@ var claimVolume = &corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource
 	PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"},
 }}
 
+// requestFor is for a volume of a pod.
+func requestFor(pod *corev1.Pod, v *corev1.Volume) Request {
+	return Request{Request: podfs.Request{Pod: pod, Volume: v}, Limit: noLimit}
+}
+
 func noLimit(_ context.Context, call func() error) error { return call() }

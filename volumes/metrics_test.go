@@ -15,6 +15,7 @@ import (
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/kube/storage"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // noMetrics counts nothing.
@@ -99,7 +100,7 @@ func TestOperations(t *testing.T) {
 		o := &operations{}
 		m := newTestManager(t, Config{Root: t.TempDir(), Cluster: c.cluster, Metrics: o}, &lunNode{})
 		r := lunRequest(c.volume)
-		if _, err := m.Mount(t.Context(), r, chapSecrets{}); err == nil && External(c.volume) {
+		if _, err := m.Mount(t.Context(), r, chapSecrets{}); err == nil && podfs.External(c.volume) {
 			r.Refresh = true
 			if _, err := m.Mount(t.Context(), r, chapSecrets{}); err != nil {
 				t.Errorf("%s: refresh: %v", c.name, err)

@@ -155,7 +155,7 @@ func (m *migration) check(t *testing.T, v *corev1.Volume, readOnly bool) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod", UID: "uid"}}
 	pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: v.Name}}}}
-	got, err := m.manager.Mount(t.Context(), Request{Pod: pod, Volume: v, Limit: noLimit}, nil)
+	got, err := m.manager.Mount(t.Context(), requestFor(pod, v), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestMigratedVolume(t *testing.T) {
 	bad := &corev1.Volume{Name: "disk", VolumeSource: corev1.VolumeSource{
 		AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://zone-a/b/c/d"},
 	}}
-	if _, err := m.manager.Mount(t.Context(), Request{Pod: pod, Volume: bad, Limit: noLimit}, nil); err == nil ||
+	if _, err := m.manager.Mount(t.Context(), requestFor(pod, bad), nil); err == nil ||
 		!strings.Contains(err.Error(), `translate volume "disk"`) {
 		t.Errorf("an ID that cannot be translated: got %v", err)
 	}

@@ -24,23 +24,15 @@ const refreshInterval = time.Minute
 
 // Request names one volume of one pod.
 type Request struct {
-	Pod    *corev1.Pod
-	Volume *corev1.Volume
-	// Allocatable is the node's: the default limit of resourceFieldRef, and of the size of a tmpfs.
-	Allocatable corev1.ResourceList
-	Now         time.Time // the wall clock, for the expiry of tokens
-	SELinux     SELinux
-	// Refresh: the volume is mounted, and the call refreshes it. Mounted is what the last call has returned.
-	Refresh bool
+	podfs.Request
+	SELinux SELinux
+	// Mounted is what the last call has returned, for Refresh.
 	Mounted Mounted
 	// Unstarted: the runtime has no container of the pod.
 	Unstarted bool
 	// Limit runs a call that mounts, when few enough of them run.
 	Limit func(ctx context.Context, call func() error) error
 }
-
-// External reports whether a volume needs more than this node's own files: a claim, a CSI driver or an iSCSI target.
-func External(v *corev1.Volume) bool { return podfs.External(v) }
 
 // mounting is one call of Mount.
 type mounting struct {
@@ -51,11 +43,9 @@ type mounting struct {
 
 // Mount mounts a volume, or refreshes its contents. Its errors are worded like the kubelet's FailedMount events.
 func (m *Manager) Mount(ctx context.Context, r Request, objects Objects) (mounted Mounted, err error) {
-	if !External(r.Volume) {
+	if !podfs.External(r.Volume) {
 		defer m.count(ctx, mountOf(false), pluginname.Of(r.Volume), time.Now(), &err)
-		content := podfs.Request{Pod: r.Pod, Volume: r.Volume, Allocatable: r.Allocatable, Now: r.Now,
-			Refresh: r.Refresh}
-		return m.cfg.Pods.Mount(ctx, content, objects)
+		return m.cfg.Pods.Mount(ctx, r.Request, objects)
 	}
 	return (&mounting{m, r, objects}).mount(ctx)
 }

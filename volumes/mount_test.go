@@ -226,7 +226,7 @@ func TestVolumeMode(t *testing.T) {
 		PV:  &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{VolumeMode: &block}},
 	}
 	check := func(volume string) error {
-		m := &mounting{&Manager{}, Request{Pod: pod, Volume: &corev1.Volume{Name: volume}}, nil}
+		m := &mounting{&Manager{}, requestFor(pod, &corev1.Volume{Name: volume}), nil}
 		return m.checkClaim(claim)
 	}
 	if err := check("data"); err == nil || !strings.Contains(err.Error(), "volumeMode Block") {

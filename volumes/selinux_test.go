@@ -85,13 +85,15 @@ func labelDriver(name string, mounts bool) *storagev1.CSIDriver {
 
 var dataVolume = &corev1.Volume{Name: "data"}
 
-// labelsOf is what the agent puts into a Request.
-func labelsOf(node *spec.Node, pod *corev1.Pod) SELinux {
-	return SELinux{
+// selinuxRequest is for a volume of a pod, with what the agent says of the pod's labels.
+func selinuxRequest(pod *corev1.Pod, v *corev1.Volume, node *spec.Node) Request {
+	r := requestFor(pod, v)
+	r.SELinux = SELinux{
 		Enabled:   node.SELinux,
 		EveryMode: node.SELinuxMount,
 		Labels:    func() ([]string, error) { return spec.VolumeLabels(node, pod, "data") },
 	}
+	return r
 }
 
 // TestSELinuxLabel checks when a volume is mounted with the label of its pod, and when that is counted or refused.
@@ -133,7 +135,7 @@ func TestSELinuxLabel(t *testing.T) {
 		ear := &verdicts{}
 		m := &mounting{
 			Manager: &Manager{cfg: Config{Metrics: ear}},
-			Request: Request{Pod: c.pod, Volume: dataVolume, SELinux: labelsOf(&c.node, c.pod)},
+			Request: selinuxRequest(c.pod, dataVolume, &c.node),
 		}
 		label, err := (&driven{mounting: m, driver: c.driver, pv: c.pv}).seLinux()
 		got := label.Mount
@@ -171,7 +173,7 @@ func TestSELinuxWanted(t *testing.T) {
 		ear := &verdicts{}
 		m := &mounting{
 			Manager: &Manager{cfg: Config{Metrics: ear}},
-			Request: Request{Pod: c.pod, Volume: dataVolume, SELinux: labelsOf(&on, c.pod)},
+			Request: selinuxRequest(c.pod, dataVolume, &on),
 		}
 		label, err := (&driven{mounting: m, driver: c.driver, pv: modes(c.mode)}).seLinux()
 		if got := ptr.Deref(label.Wanted, unknown); err != nil || got != c.want {
@@ -258,12 +260,7 @@ func TestSELinuxMount(t *testing.T) {
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "vol"}
 	cluster.claim = &storage.Claim{PVC: &corev1.PersistentVolumeClaim{}, PV: pv}
 	mount := func(pod *corev1.Pod) (Mounted, error) {
-		return manager.Mount(t.Context(), Request{
-			Pod:     pod,
-			Volume:  claimVolume,
-			SELinux: labelsOf(&node, pod),
-			Limit:   noLimit,
-		}, nil)
+		return manager.Mount(t.Context(), selinuxRequest(pod, claimVolume, &node), nil)
 	}
 	if m, err := mount(levelPod("pod-1", "s0:c1,c2")); err != nil || m.SELinuxRelabel {
 		t.Errorf("got %+v, %v, want no relabelling", m, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/csi"
 	"github.com/nodelet/nodelet/kube/pluginname"
 	"github.com/nodelet/nodelet/test/wallclock"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // issuer is an API server that issues tokens for an hour, with its own clock.
@@ -72,7 +73,7 @@ func TestTokensAreKept(t *testing.T) {
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: step.pod}}
 		d := &driven{
-			mounting: &mounting{manager, Request{Pod: pod, Now: server.now}, server},
+			mounting: &mounting{manager, Request{Request: podfs.Request{Pod: pod, Now: server.now}}, server},
 			driver:   driver,
 			volume:   &csi.Volume{},
 		}
@@ -116,7 +117,7 @@ func TestTokensOfEndedPod(t *testing.T) {
 	manager, server := newTestManager(t, Config{Root: t.TempDir()}, nil), &issuer{now: time.Now()}
 	for _, uid := range []types.UID{"a", "b"} {
 		d := &driven{
-			mounting: &mounting{manager, Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}}, server},
+			mounting: &mounting{manager, requestFor(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}, nil), server},
 			driver:   vaultDriver(),
 			volume:   &csi.Volume{},
 		}

@@ -19,6 +19,7 @@ import (
 	hostmounts "github.com/nodelet/nodelet/host/mounts"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // inputs collects the input of a container's configuration: objects, mounted volumes, devices, addresses. It resolves
@@ -89,7 +90,7 @@ func (x *inputs) mayHaveChanged(ctx context.Context, t *Task, v *corev1.Volume) 
 	}
 	m := t.mounts[v.Name]
 	return m.MountPoint && !hostmounts.At(m.HostPath) ||
-		volumes.External(v) && m.HostPath != "" && x.probe.Broken(ctx, m.HostPath)
+		podfs.External(v) && m.HostPath != "" && x.probe.Broken(ctx, m.HostPath)
 }
 
 // environment reads the objects that the environment of a container refers to, each once and side by side: an API

@@ -28,6 +28,7 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/test/placementtest"
 	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // TestLinkName checks that log collectors take the name of the link apart, and it is never too long for a file.
@@ -321,7 +322,10 @@ func TestRefreshHasMounted(t *testing.T) {
 		Metrics: uncounted{},
 		Working: func() {},
 	})
-	for _, want := range []volumes.Request{{}, {Refresh: true, Mounted: volumes.Mounted{HostPath: "/data"}}} {
+	for _, want := range []volumes.Request{
+		{},
+		{Request: podfs.Request{Refresh: true}, Mounted: volumes.Mounted{HostPath: "/data"}},
+	} {
 		task := &Task{
 			Log:  slog.New(slog.DiscardHandler),
 			Step: podstate.Mount{Volume: "data"},

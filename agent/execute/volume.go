@@ -12,6 +12,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/volumes"
+	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
 // mounts mounts and unmounts the volumes of pods.
@@ -29,7 +30,7 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 		return m, fmt.Errorf("volume %q is no longer in the spec of the pod", s.Volume)
 	}
 	countFor := volumeCountFor
-	if volumes.External(v) {
+	if podfs.External(v) {
 		countFor = externalVolumeCountFor
 	}
 	err = x.limiters.create.Yield(countFor, func() error {
@@ -49,14 +50,16 @@ func (x *mounts) unmount(ctx context.Context, t *Task) error {
 func (x *mounts) request(t *Task, v *corev1.Volume) volumes.Request {
 	node := x.Node()
 	return volumes.Request{
-		Pod:         t.Pod,
-		Volume:      v,
-		Allocatable: node.Allocatable,
-		Now:         time.Now(),
-		Refresh:     t.refresh,
-		Mounted:     t.mounted,
-		Unstarted:   len(t.Instances) == 0,
-		Limit:       x.limiters.publish.Do,
+		Request: podfs.Request{
+			Pod:         t.Pod,
+			Volume:      v,
+			Allocatable: node.Allocatable,
+			Now:         time.Now(),
+			Refresh:     t.refresh,
+		},
+		Mounted:   t.mounted,
+		Unstarted: len(t.Instances) == 0,
+		Limit:     x.limiters.publish.Do,
 		SELinux: volumes.SELinux{
 			Enabled:   node.SELinux,
 			EveryMode: node.SELinuxMount,
