@@ -20,17 +20,18 @@ import (
 // Backends act on the node for the steps. Each method is described where it is implemented. All are required.
 type Backends struct {
 	Runtime Runtime
-	Images  Images
+	Images  *images.Puller
 	Volumes Volumes
 	// PodFiles keeps the agent's own files in the pods' directories.
 	PodFiles PodFiles
 	// Logs makes and removes the pods' log directories and the links to their logs.
-	Logs           Logs
-	Cgroups        Cgroups
-	Devices        Devices
-	Placement      Placement
-	Claims         Claims
-	UserNamespaces UserNamespaces
+	Logs      Logs
+	Cgroups   Cgroups
+	Devices   Devices
+	Placement Placement
+	Claims    Claims
+	// UserNamespaces allocates user and group IDs of the host to pods with a user namespace of their own.
+	UserNamespaces *userns.Table
 	// Objects returns the objects that a pod may refer to: those of the API server, or of the manifests for a static pod.
 	Objects func(pod *corev1.Pod) Objects
 	Events  Events
@@ -59,11 +60,6 @@ type Runtime interface {
 	RemoveContainer(ctx context.Context, id string) error
 	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
 	Output(ctx context.Context, id string, cmd []string, timeout time.Duration) (output []byte, exit int32, err error)
-}
-
-// Images makes images present: *images.Puller.
-type Images interface {
-	Ensure(ctx context.Context, r images.Request) (images.Result, error)
 }
 
 // Volumes mounts and unmounts the volumes of pods: *volumes.Manager.
@@ -121,12 +117,6 @@ type Claims interface {
 	Prepare(ctx context.Context, pod *corev1.Pod) error
 	Unprepare(ctx context.Context, pod types.UID) error
 	Devices(pod *corev1.Pod, c *corev1.Container) ([]string, error)
-}
-
-// UserNamespaces allocates user and group IDs of the host to pods with a user namespace of their own: *userns.Table.
-type UserNamespaces interface {
-	Of(pod types.UID) (userns.Range, error)
-	Release(pod types.UID) error
 }
 
 // Objects returns the API objects that steps need: *objects.Objects with an API server, else *objects.Local.
