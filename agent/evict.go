@@ -66,7 +66,7 @@ func (s *Supervisor) CallOff(ctx context.Context, reason string) {
 func (s *Supervisor) RejectVolumes(ctx context.Context, pod *corev1.Pod, message string) {
 	const reason = "VolumeAttachmentLimitExceeded"
 	s.cfg.refused(pod, reason, message)
-	s.Evict(ctx, pod.UID, Eviction{Reason: reason, Message: "Pod was rejected: " + message, Own: true})
+	s.Evict(ctx, pod.UID, Eviction{Reason: reason, Message: podutil.MessageRejected + message, Own: true})
 }
 
 // closed is a closed channel.

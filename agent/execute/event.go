@@ -55,7 +55,7 @@ func (x *Executor) failureEvents(t *Task, p *podstate.Problem) {
 	case podstate.CreateSandbox:
 		warn("", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+p.Message)
 	case podstate.EnsureImage:
-		reason, message := imageFailure(s, p)
+		reason, message := imageEvent(s, p)
 		warn(s.Container, reason, message)
 		warn(s.Container, "Failed", "Error: "+p.Reason)
 	case podstate.CreateContainer:
@@ -80,7 +80,8 @@ func stops(s podstate.Step) bool {
 	return false
 }
 
-func imageFailure(s podstate.EnsureImage, p *podstate.Problem) (reason, message string) {
+// imageEvent returns the event about an image that is not present.
+func imageEvent(s podstate.EnsureImage, p *podstate.Problem) (reason, message string) {
 	switch p.Reason {
 	case podutil.ReasonErrImageNeverPull:
 		return p.Reason, p.Message

@@ -387,7 +387,7 @@ func TestImageFailure(t *testing.T) {
 		"ImageInspectError":   "InspectFailed",
 		"RegistryUnavailable": "Failed",
 	} {
-		if got, _ := imageFailure(podstate.EnsureImage{}, &podstate.Problem{Reason: reason}); got != want {
+		if got, _ := imageEvent(podstate.EnsureImage{}, &podstate.Problem{Reason: reason}); got != want {
 			t.Errorf("%s: got event %s, want %s", reason, got, want)
 		}
 	}

@@ -58,6 +58,7 @@ func TestContainerStates(t *testing.T) {
 	failing := func(key podstate.Key, f podstate.Failure) func(*podstate.Memory) {
 		return func(m *podstate.Memory) { m.Failures[key] = f }
 	}
+	notStarted := podstate.Failure{Count: 1, Reason: "RunContainerError", Message: "no such file"}
 	remembering := func(i podstate.InstanceMemory) func(*podstate.Memory) {
 		return func(m *podstate.Memory) { m.Instances["app0"] = &i }
 	}
@@ -232,19 +233,20 @@ func TestContainerStates(t *testing.T) {
 			want: `app: waiting CreateContainerConfigError "secret \"x\" not found"`,
 		},
 		{
-			name:   "create error",
-			pod:    oneApp,
-			memory: failing(podstate.CreateContainer{Name: "app"}.Key(), podstate.Failure{Count: 1, Message: "no space"}),
-			want:   `app: waiting CreateContainerError "no space"`,
+			name: "create error",
+			pod:  oneApp,
+			memory: failing(podstate.CreateContainer{Name: "app"}.Key(),
+				podstate.Failure{Count: 1, Reason: "CreateContainerError", Message: "no space"}),
+			want: `app: waiting CreateContainerError "no space"`,
 		},
 		{name: "start error", pod: oneApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerExited, 128)},
-			memory: failing(podstate.StartContainer{ID: "app0"}.Key(), podstate.Failure{Count: 1, Message: "no such file"}),
+			memory: failing(podstate.StartContainer{ID: "app0"}.Key(), notStarted),
 			want:   `app: waiting RunContainerError "no such file", last exit 128 Error`},
 		{
 			name:   "start error of a pod that runs once",
 			pod:    neverIt,
 			facts:  []podstate.Container{instance("app", 0, podstate.ContainerExited, 128)},
-			memory: failing(podstate.StartContainer{ID: "app0"}.Key(), podstate.Failure{Count: 1, Message: "no such file"}),
+			memory: failing(podstate.StartContainer{ID: "app0"}.Key(), notStarted),
 			want:   "app: exit 128 Error",
 		},
 		{name: "hook runs", pod: hookApp, facts: []podstate.Container{instance("app", 0, podstate.ContainerRunning, 0)},

@@ -206,12 +206,28 @@ func (w *world) begin(s podstate.Step) *call {
 func (w *world) finish(c *call, refreshAt time.Time) {
 	w.calls = slices.DeleteFunc(w.calls, func(other *call) bool { return other == c })
 	if !c.ghost {
+		addReason(c)
 		result := podstate.Result{Step: c.step, Problem: c.problem, ID: c.id, RefreshAt: refreshAt,
 			PodSize: w.podSize}
 		if s, ok := c.step.(podstate.Resize); ok {
 			result.Resources = c.allocation.Containers[s.Name].Resources
 		}
 		w.memory.Ended(result, w.now)
+	}
+}
+
+// addReason gives the failure of a call the reason that package execute gives one without its own.
+func addReason(c *call) {
+	if c.problem == nil || c.problem.Reason != "" {
+		return
+	}
+	switch c.step.(type) {
+	case podstate.EnsureImage:
+		c.problem.Reason = podutil.ReasonErrImagePull
+	case podstate.CreateContainer:
+		c.problem.Reason = podutil.ReasonCreateContainer
+	case podstate.StartContainer:
+		c.problem.Reason = podutil.ReasonRunContainer
 	}
 }
 

@@ -80,12 +80,10 @@ func (b *builder) rejected() {
 	b.st.Reason, b.st.Message = old.Reason, old.Message
 	if b.Rejected != nil {
 		b.st.Phase = corev1.PodFailed
-		b.st.Reason, b.st.Message = b.Rejected.Reason, rejectedMessage(b.Rejected)
+		b.st.Reason, b.st.Message = b.Rejected.Reason, podutil.MessageRejected+b.Rejected.Message
 	}
 	b.foreignConditions()
 }
-
-func rejectedMessage(r *podstate.Rejection) string { return "Pod was rejected: " + r.Message }
 
 // admitted fills in the status of any other pod. It reports a terminal phase only when no container can run, the
 // network is released and no resource claim is prepared: once the control plane sees the phase, it reuses what the
@@ -117,7 +115,7 @@ func (b *builder) phase(released bool) (phase corev1.PodPhase, reason, message s
 	case podutil.IsTerminal(old.Phase):
 		phase = old.Phase
 	case b.Rejected != nil:
-		return corev1.PodFailed, b.Rejected.Reason, rejectedMessage(b.Rejected)
+		return corev1.PodFailed, b.Rejected.Reason, podutil.MessageRejected + b.Rejected.Message
 	case b.Ending != nil && b.Ending.Reason == podutil.ReasonPreempting && phase == corev1.PodSucceeded:
 		return phase, "", "" // its containers had completed, or exited with code 0 when they were stopped
 	case b.Ending != nil && b.Ending.Reason != "":

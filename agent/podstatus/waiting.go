@@ -1,7 +1,6 @@
 package podstatus
 
 import (
-	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,7 +74,7 @@ func (b *builder) hookFailure(slot *podstate.Slot) (reason, message string) {
 func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 	if last := slot.Last; last != nil {
 		if f, failed := b.Memory.Failure(podstate.StartContainer{ID: last.ID}.Key()); failed {
-			return cmp.Or(f.Reason, podutil.ReasonRunContainer), f.Message
+			return f.Reason, f.Message
 		}
 		switch last.State {
 		case podstate.ContainerCreated:
@@ -93,21 +92,20 @@ func (b *builder) failure(slot *podstate.Slot) (reason, message string) {
 	case noImage && !creation.At.After(image.At): // after a failed creation the image is ensured again
 		return imageFailure(image)
 	case notCreated:
-		return cmp.Or(creation.Reason, podutil.ReasonCreateContainer), creation.Message
+		return creation.Reason, creation.Message
 	}
 	return "", ""
 }
 
 // imageFailure returns the reason for a failed pull: for the first failure its own reason, then ImagePullBackOff.
 func imageFailure(f podstate.Failure) (reason, message string) {
-	reason = cmp.Or(f.Reason, podutil.ReasonErrImagePull)
-	switch reason {
+	switch f.Reason {
 	case podutil.ReasonErrImageNeverPull, podutil.ReasonInvalidImageName, podutil.ReasonImageInspect:
-		return reason, f.Message
+		return f.Reason, f.Message
 	}
 	if f.Count < 2 {
-		return reason, f.Message
+		return f.Reason, f.Message
 	}
-	message = fmt.Sprintf("Back-off pulling image %q: %s: %s", f.Image, reason, f.Message)
+	message = fmt.Sprintf("Back-off pulling image %q: %s: %s", f.Image, f.Reason, f.Message)
 	return podutil.ReasonImagePullBackOff, message
 }

@@ -25,6 +25,8 @@ const (
 	// ReasonPreempting and MessagePreempted are for a pod that is preempted by a critical pod.
 	ReasonPreempting = "Preempting"
 	MessagePreempted = "Preempted in order to admit critical pod"
+	// MessageRejected begins the message of a pod that is rejected.
+	MessageRejected = "Pod was rejected: "
 	// MessageSandboxChanged is why the containers of a lost sandbox are stopped.
 	MessageSandboxChanged = "Pod sandbox changed, it will be killed and re-created."
 	// ReasonRestartingAll is the end of a container that a reset has removed.
