@@ -24,7 +24,9 @@ func (p *planner) prepare() (ready bool) {
 		p.step(podstate.Prepare{})
 		return false
 	}
-	ready = p.prepareClaims()
+	if ready = p.claimsReady(); !ready {
+		p.step(podstate.PrepareClaims{})
+	}
 	for vol := range p.Volumes() {
 		v, mounted := p.Memory.Volume(vol.Name)
 		ready = ready && mounted
@@ -53,13 +55,9 @@ func (p *planner) partsReady(slot *podstate.Slot) bool {
 	return true
 }
 
-// prepareClaims plans the pod's resource claims and reports whether they are prepared. The sandbox is created only
-// after that. So if there is a sandbox, an earlier run of the agent or another agent has prepared them, unless the
-// record of that is lost.
-func (p *planner) prepareClaims() bool {
-	if !p.HasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld {
-		return true
-	}
-	p.step(podstate.PrepareClaims{})
-	return false
+// claimsReady reports whether the pod's resource claims are prepared. The sandbox is created only after that. So if
+// there is a sandbox, an earlier run of the agent or another agent has prepared them, unless the record of that is
+// lost.
+func (p *planner) claimsReady() bool {
+	return !p.HasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld
 }

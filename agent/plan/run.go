@@ -32,9 +32,10 @@ func (p *planner) syncRunning() {
 // createSandbox plans a new sandbox. What ran in earlier ones must have ended, and their networks must be
 // released. The first mount of a volume does not hold the sandbox up: the two run at the same time.
 func (p *planner) createSandbox() {
-	held := p.stopContainers(p.sandboxChanged)
-	claimsReady := p.Memory.ClaimsPrepared() || !p.HasClaims()
-	if held || p.stopSandboxes(p.Sandboxes) || !p.Memory.Prepared() || !claimsReady || p.Memory.MountFails() {
+	if p.stopContainers(p.sandboxChanged) || p.stopSandboxes(p.Sandboxes) {
+		return
+	}
+	if !p.Memory.Prepared() || !p.claimsReady() || p.Memory.MountFails() {
 		return
 	}
 	attempt := uint32(0)
@@ -165,9 +166,9 @@ func (p *planner) next(slot *podstate.Slot, ready bool) {
 	}
 }
 
-// heldBack reports whether a container must not be created or started yet because of the postStart hook of an earlier
-// one.
-func (p *planner) heldBack(slot *podstate.Slot) bool {
+// waitForHook adds a wait if a container must not be created or started yet because of the postStart hook of an earlier
+// one, and reports whether that is so.
+func (p *planner) waitForHook(slot *podstate.Slot) bool {
 	if p.hook == nil || slot.Role == podutil.RoleEphemeral {
 		return false
 	}
@@ -185,7 +186,8 @@ func (p *planner) start(slot *podstate.Slot) {
 	switch {
 	case !slot.InCurrentSandbox || slot.Outdated() || p.Memory.Removing(slot.Last.ID):
 		p.remove(slot.Last)
-	case !p.OtherMayRun(slot.Spec.Name) && !p.heldBack(slot):
+	case p.OtherMayRun(slot.Spec.Name): // it must end first
+	case !p.waitForHook(slot):
 		p.step(podstate.StartContainer{ID: slot.Last.ID, Name: slot.Spec.Name})
 	}
 }
@@ -206,7 +208,11 @@ func (p *planner) create(slot *podstate.Slot, ready bool) {
 		}
 	}
 	attempt := slot.NextAttempt()
-	if p.ensureImages(slot, attempt) && ready && p.partsReady(slot) && p.Current != nil && !p.heldBack(slot) {
+	images := p.ensureImages(slot, attempt)
+	if !images || !ready || !p.partsReady(slot) || p.Current == nil {
+		return
+	}
+	if !p.waitForHook(slot) {
 		p.step(podstate.CreateContainer{
 			Name:      slot.Spec.Name,
 			Attempt:   attempt,
