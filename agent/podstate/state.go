@@ -40,6 +40,8 @@ func New(d Desired, o Observed) *State {
 		(podutil.IsTerminal(own.Phase) || !podutil.IsTerminal(d.Pod.Status.Phase)) {
 		s.Reported = own
 	}
+	// Each line may use only what the lines above it have set. Until Ending is known, Resetting says that the pod would
+	// reset if it went on: Completed relies on that.
 	s.Current = s.usableSandbox()
 	s.fillSlots()
 	s.settleUnknown()
