@@ -120,7 +120,7 @@ func (p *planner) step(s podstate.Step) {
 		}
 		return
 	}
-	if at, done := p.Memory.Done(s); done && p.Now.Before(at.Add(podstate.StepRetryFirst)) {
+	if at, done := p.Memory.Succeeded(s); done && p.Now.Before(at.Add(podstate.StepRetryFirst)) {
 		p.later(s, "it has succeeded, but its effect is not visible yet", at.Add(podstate.StepRetryFirst))
 		return
 	}

@@ -21,7 +21,7 @@ func (p *planner) reset() {
 	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if !p.RemovedByReset(c) {
+		if !p.ResetRemoves(c) {
 			continue
 		}
 		waiting = true

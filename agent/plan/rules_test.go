@@ -178,7 +178,7 @@ func (ru *rules) traceless() {
 		heard := false
 		for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,
 			st.EphemeralContainerStatuses} {
-			shown := podstate.Lost(podutil.StatusIn(list, name))
+			shown := podstate.FromStatus(podutil.StatusIn(list, name))
 			heard = heard || shown != nil && shown.Attempt >= last.attempt
 		}
 		if !heard {

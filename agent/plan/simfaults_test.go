@@ -524,9 +524,9 @@ func (l *simRun) jumpMemory(d time.Duration, stops func(podstate.Step) podstate.
 		f.At = f.At.Add(d)
 		m.Unstarted[name] = f
 	}
-	for key, done := range m.Completed {
+	for key, done := range m.Successes {
 		done.At = done.At.Add(d)
-		m.Completed[key] = done
+		m.Successes[key] = done
 	}
 	for _, i := range m.Instances {
 		i.Stop = stops(i.Stop).(podstate.StopContainer)

@@ -45,8 +45,8 @@ type Memory struct {
 	PodSize *Size
 	// Reported is the status that was published last; the API may be behind it. Nil at first.
 	Reported *corev1.PodStatus
-	// Completed holds, by step key, the steps that have succeeded within StepRetryFirst.
-	Completed map[Key]Completed
+	// Successes holds, by step key, the steps that have succeeded within StepRetryFirst.
+	Successes map[Key]Success
 }
 
 // InstanceMemory is what is remembered of one container in the runtime.
@@ -65,9 +65,9 @@ type InstanceMemory struct {
 	Resized *corev1.ResourceRequirements
 }
 
-// Completed is a step that has succeeded. The same step is not repeated at once, even if the observed facts do not show
+// Success is a step that has succeeded. The same step is not repeated at once, even if the observed facts do not show
 // its effect yet.
-type Completed struct {
+type Success struct {
 	Step Step
 	At   time.Time
 }
@@ -137,7 +137,7 @@ func NewMemory() Memory {
 		Restarts:         map[Instance]time.Duration{},
 		StoppedSandboxes: map[string]bool{},
 		Late:             map[Key]bool{},
-		Completed:        map[Key]Completed{},
+		Successes:        map[Key]Success{},
 	}
 }
 
@@ -227,9 +227,9 @@ func (m *Memory) Ended(r Result, now time.Time) {
 	if key.Kind != KindCreateSandbox { // seeSandbox decides
 		delete(m.Failures, key)
 	}
-	maps.DeleteFunc(m.Completed, func(_ Key, d Completed) bool { return now.Sub(d.At) >= StepRetryFirst })
+	maps.DeleteFunc(m.Successes, func(_ Key, s Success) bool { return now.Sub(s.At) >= StepRetryFirst })
 	if !late {
-		m.Completed[key] = Completed{Step: r.Step, At: now}
+		m.Successes[key] = Success{Step: r.Step, At: now}
 	}
 	m.succeed(r, late)
 }
@@ -241,7 +241,7 @@ func (m *Memory) forgetImages(container string) {
 	for key := range m.Images {
 		if key == own || key.Kind == KindEnsureVolumeImage {
 			delete(m.Images, key)
-			delete(m.Completed, key)
+			delete(m.Successes, key)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (m *Memory) succeed(r Result, late bool) {
 		delete(m.StoppedSandboxes, s.ID)
 	case RemoveContainer:
 		m.forget(s.ID)
-		delete(m.Completed, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again
+		delete(m.Successes, CreateContainer{Name: s.Name}.Key()) // the same attempt may have to be created again
 	case Resize:
 		to := r.Resources
 		m.instance(s.ID).Resized = &to
@@ -363,7 +363,7 @@ func (m *Memory) Stale() {
 		f.hasten(key)
 		m.Failures[key] = f
 	}
-	clear(m.Completed)
+	clear(m.Successes)
 	for key := range m.InFlight {
 		m.Late[key] = true
 	}

@@ -44,7 +44,7 @@ func (r Recall) Starting(id string) bool { return r.InFlight(StartContainer{ID: 
 func (r Recall) Removing(id string) bool {
 	removal := RemoveContainer{ID: id}
 	_, failed := r.Failure(removal.Key())
-	_, done := r.Done(removal)
+	_, done := r.Succeeded(removal)
 	return failed || done || r.InFlight(removal.Key()) != nil
 }
 
@@ -117,9 +117,9 @@ func (r Recall) FailedImage(pod *corev1.Pod, c *corev1.Container) (f Failure, fa
 	return Failure{}, false
 }
 
-// Done returns when the same step last succeeded, if Completed still holds it.
-func (r Recall) Done(step Step) (at time.Time, done bool) {
-	c, done := r.memory().Completed[step.Key()]
+// Succeeded returns when the same step last succeeded, if Memory.Successes still holds it.
+func (r Recall) Succeeded(step Step) (at time.Time, done bool) {
+	c, done := r.memory().Successes[step.Key()]
 	return c.At, done && SameStep(c.Step, step)
 }
 

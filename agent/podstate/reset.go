@@ -57,7 +57,7 @@ func (s *State) findReset() {
 	due := s.resetAsked || s.ResetMark == ResetUnmarked && podutil.IsTrue(s.Reported, corev1.AllContainersRestarting)
 	for _, slot := range s.Slots {
 		if slot.AsksForReset() {
-			due, s.resetAsked = true, s.resetAsked || !slot.Lost
+			due, s.resetAsked = true, s.resetAsked || !slot.Vanished
 		}
 	}
 	begins := s.ResetMark == ResetRemoved && s.Memory.Reported() == nil
@@ -65,14 +65,14 @@ func (s *State) findReset() {
 		if slot.Role == podutil.RoleEphemeral || slot.Reported == nil || alreadyReset(slot.Reported) {
 			continue
 		}
-		slot.Reset = slot.Lost && (due || begins) || begins && slot.Last != nil && !slot.started()
-		if slot.Reset && slot.Lost {
+		slot.Reset = slot.Vanished && (due || begins) || begins && slot.Last != nil && !slot.started()
+		if slot.Reset && slot.Vanished {
 			slot.Last.ExitCode = ExitUnknown
 			slot.Last.Reason, slot.Last.Message = podutil.ReasonRestartingAll, podutil.MessageRestartingAll
 		}
 	}
 	s.Resetting = s.ResetMark == ResetRemoving ||
-		due && Some(s.Containers, s.RemovedByReset)
+		due && Some(s.Containers, s.ResetRemoves)
 }
 
 // alreadyReset reports whether, by its status, the container waits to restart after a reset or has never run. It is
@@ -84,9 +84,9 @@ func alreadyReset(shown *corev1.ContainerStatus) bool {
 		(ended == nil || ended.Reason == podutil.ReasonRestartingAll)
 }
 
-// RemovedByReset reports whether a reset removes an instance. If only the status shows the reset, an instance that is
+// ResetRemoves reports whether a reset removes an instance. If only the status shows the reset, an instance that is
 // newer than the status was created after the reset.
-func (s *State) RemovedByReset(c *Container) bool {
+func (s *State) ResetRemoves(c *Container) bool {
 	slot := s.slot(c.Name)
 	if slot == nil || slot.Role == podutil.RoleEphemeral {
 		return false

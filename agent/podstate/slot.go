@@ -21,9 +21,9 @@ type Slot struct {
 	// container has succeeded there, and a sidecar has started. The runtime may have lost the record of that, and another
 	// instance may have run since.
 	Passed bool
-	// Lost: the runtime no longer has Last, so Last was rebuilt from the reported status. A reset may change its end; see
-	// findReset.
-	Lost bool
+	// Vanished: the runtime no longer has Last, so Last was rebuilt from the reported status. A reset may change its end;
+	// see findReset.
+	Vanished bool
 	// Reset: the last instance that was started was removed so that all containers can restart, and the API does not show
 	// that yet.
 	Reset bool
@@ -35,22 +35,22 @@ type Slot struct {
 	state *State
 }
 
-// findLost finds out whether the runtime no longer has the instance in the reported status. Last is that instance then,
-// unless another is newer. The status may count an instance that failed to start, under the ID of the one before: then
-// an instance of the same number that was started is newer. The status may come late, as that of a mirror pod: then the
-// agent may have begun to count again, and the numbers say nothing.
-func (s *Slot) findLost(all []Container) {
+// findVanished finds out whether the runtime no longer has the instance in the reported status. Last is that instance
+// then, unless another is newer. The status may count an instance that failed to start, under the ID of the one before:
+// then an instance of the same number that was started is newer. The status may come late, as that of a mirror pod:
+// then the agent may have begun to count again, and the numbers say nothing.
+func (s *Slot) findVanished(all []Container) {
 	if s.Reported == nil || s.Last != nil && podutil.RuntimeID(s.Reported.ContainerID) == s.Last.ID {
 		return
 	}
-	gone := Lost(s.Reported)
+	gone := FromStatus(s.Reported)
 	if gone == nil || contains(all, gone.ID) {
 		return
 	}
 	s.gone = gone
 	if s.Last == nil || !countedAnew(s.Last, gone, s.state.Memory) && (s.Last.Attempt < gone.Attempt ||
 		s.Last.Attempt == gone.Attempt && s.Last.State == ContainerCreated) {
-		s.Last, s.Lost = gone, true
+		s.Last, s.Vanished = gone, true
 	}
 }
 
@@ -84,9 +84,9 @@ const MessageNotLocated = "The container could not be located when the pod was t
 // ExitUnknown is the exit code of a container whose end was not observed. It is the exit code of a killed process.
 const ExitUnknown = 137
 
-// Lost rebuilds the newest instance of a container from its status; nil if it never had one. If the status shows it
-// running, its end was not observed.
-func Lost(shown *corev1.ContainerStatus) *Container {
+// FromStatus rebuilds the newest instance of a container from its status; nil if it never had one. If the status shows
+// it running, its end was not observed.
+func FromStatus(shown *corev1.ContainerStatus) *Container {
 	if shown == nil {
 		return nil
 	}
@@ -126,9 +126,9 @@ func Lost(shown *corev1.ContainerStatus) *Container {
 	return c
 }
 
-// Preceding returns the instance before the newest one: Previous, or the one in the reported status if that is newer
-// and the runtime no longer has it.
-func (s *Slot) Preceding() *Container {
+// PreviousOrVanished returns the instance before the newest one: Previous, or the one in the reported status if that is
+// newer and the runtime no longer has it.
+func (s *Slot) PreviousOrVanished() *Container {
 	found := s.Previous()
 	if s.gone != nil && s.gone.Attempt < s.Last.Attempt && (found == nil || found.Attempt < s.gone.Attempt) {
 		return s.gone
@@ -158,7 +158,7 @@ func (s *Slot) Followed() bool {
 func (s *Slot) Instance(c *Container) *Slot {
 	other := *s
 	other.Last, other.InCurrentSandbox = c, s.state.Current != nil && c.SandboxID == s.state.Current.ID
-	other.Lost = c == s.gone
+	other.Vanished = c == s.gone
 	return &other
 }
 

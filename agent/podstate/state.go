@@ -74,7 +74,7 @@ func (s *State) fillSlots() {
 			Reported: podutil.ContainerStatus(s.Reported, c.Name),
 			state:    s,
 		}
-		slot.findLost(s.Containers)
+		slot.findVanished(s.Containers)
 		slot.InCurrentSandbox = slot.Last != nil && s.Current != nil && slot.Last.SandboxID == s.Current.ID
 		s.Slots = append(s.Slots, slot)
 	}

@@ -44,7 +44,7 @@ func (b *builder) containerStatus(slot *podstate.Slot) corev1.ContainerStatus {
 	switch {
 	case slot.Reset:
 		fillReset(&st, slot)
-	case slot.Last != nil && !slot.Lost:
+	case slot.Last != nil && !slot.Vanished:
 		b.fillFromRuntime(&st, slot)
 	case slot.Reported != nil:
 		st.State = b.waiting()
@@ -88,13 +88,13 @@ func (b *builder) treatedAsDone(st *corev1.ContainerStatus, slot *podstate.Slot)
 // was counted, the status does not describe the previous instance again. In a pod that is being stopped, an instance
 // that is being started counts already: the previous one would look as if it were the last.
 func (b *builder) reportedInstance(slot *podstate.Slot) *podstate.Slot {
-	if slot.Last == nil || slot.Lost || slot.Last.State != podstate.ContainerCreated {
+	if slot.Last == nil || slot.Vanished || slot.Last.State != podstate.ContainerCreated {
 		return slot
 	}
 	_, failed := b.Memory.Failure(podstate.StartContainer{ID: slot.Last.ID}.Key())
 	starting := (b.Ending != nil || b.Pod.DeletionTimestamp != nil) && b.Memory.Starting(slot.Last.ID)
 	counted := slot.Reported != nil && slot.Reported.RestartCount >= int32(slot.Last.Attempt)
-	before := slot.Preceding()
+	before := slot.PreviousOrVanished()
 	if failed || starting || counted || before == nil || before.State != podstate.ContainerExited {
 		return slot
 	}
@@ -152,7 +152,7 @@ func recursiveReadOnly(m corev1.VolumeMount, supported *bool) *corev1.RecursiveR
 // appCreated reports whether the runtime has an instance of an app container.
 func (b *builder) appCreated() bool {
 	return slices.ContainsFunc(b.Slots, func(slot *podstate.Slot) bool {
-		return slot.Role == podutil.RoleApp && slot.Last != nil && !slot.Lost
+		return slot.Role == podutil.RoleApp && slot.Last != nil && !slot.Vanished
 	})
 }
 

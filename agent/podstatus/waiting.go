@@ -48,7 +48,7 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 	reason, message = b.failure(slot)
 	switch {
 	case reason != "" || slot.Last == nil:
-	case backingOff(slot) && !slot.Lost:
+	case backingOff(slot) && !slot.Vanished:
 		return podutil.ReasonCrashLoopBackOff, slot.BackoffMessage()
 	case slot.Last.State == podstate.ContainerExited && (slot.StoppedToRestart() || !slot.Restarts() ||
 		slot.Role == podutil.RoleInit && slot.Last.ExitCode == 0):
