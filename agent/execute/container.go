@@ -18,6 +18,7 @@ type containers struct {
 	*Backends
 	inputs    *inputs
 	sandboxes *sandboxes
+	limiters  *limiters
 }
 
 // create creates an instance of a container and returns its ID. The large ones of a pod take turns, but not while they
@@ -34,7 +35,7 @@ func (x *containers) create(ctx context.Context, t *Task, s podstate.CreateConta
 	}
 	turn := func(call func() error) error { return call() }
 	if spec.Large(in) {
-		turn = func(call func() error) error { return x.sandboxes.limiters.doLarge(ctx, t.Pod.UID, call) }
+		turn = func(call func() error) error { return x.limiters.doLarge(ctx, t.Pod.UID, call) }
 	}
 	var parts []spec.SubPath
 	if err := turn(func() (err error) {

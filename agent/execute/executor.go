@@ -34,7 +34,7 @@ func New(backends Backends) *Executor {
 	return &Executor{
 		backends:   b,
 		sandboxes:  boxes,
-		containers: &containers{b, in, boxes},
+		containers: &containers{b, in, boxes, l},
 		hooks:      &hooks{b},
 		pulls:      &pulls{b, boxes},
 		mounts:     volumes,

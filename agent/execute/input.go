@@ -66,14 +66,15 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 	return in, nil
 }
 
-// lookAtVolumes mounts volumes of a container again that may have changed since they were mounted.
+// lookAtVolumes mounts volumes of a container again that may have changed since they were mounted. A refresh would not
+// fail if the claim of a volume cannot be used. What the first mount has returned still counts.
 func (x *inputs) lookAtVolumes(ctx context.Context, t *Task, c *corev1.Container) error {
 	for _, m := range c.VolumeMounts {
 		v := podutil.Volume(&t.Pod.Spec, m.Name)
 		if v == nil || !x.mayHaveChanged(ctx, t, v) {
 			continue
 		}
-		if _, err := x.Volumes.Mount(ctx, x.mounts.request(t, v), x.Objects(t.Pod)); err != nil {
+		if _, err := x.Volumes.Mount(ctx, x.mounts.request(t, v, nil), x.Objects(t.Pod)); err != nil {
 			return fmt.Errorf("volume %q: %w", v.Name, err)
 		}
 	}

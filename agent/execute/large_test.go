@@ -74,7 +74,7 @@ func largeTask(t *testing.T) (*Task, *inputs) {
 }
 
 func createApp(ctx context.Context, x *inputs, task *Task) error {
-	c := &containers{x.Backends, x, x.sandboxes}
+	c := &containers{x.Backends, x, x.sandboxes, x.sandboxes.limiters}
 	_, err := c.create(ctx, task, podstate.CreateContainer{Name: "app"})
 	return err
 }

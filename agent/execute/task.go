@@ -34,9 +34,8 @@ type Task struct {
 	made spec.ContainerFacts
 	// begun is the stop of the container that has begun before, for PreStop and StopContainer.
 	begun podstate.StopContainer
-	// refresh: the volume is mounted already, and mounted is what its last mount has returned, for Mount.
-	refresh bool
-	mounted volumes.Mounted
+	// last is what the last mount of the volume has returned, nil if it is not mounted, for Mount.
+	last *volumes.Mounted
 	// mounts are the mounted volumes by name and image the container's image, for CreateContainer.
 	mounts map[string]volumes.Mounted
 	image  images.Image
@@ -158,8 +157,9 @@ func (x *Executor) Begin(
 	case podstate.CreateSandbox:
 		r.services = readServices(ctx, x.backends.Objects(t.Pod), t.Pod)
 	case podstate.Mount:
-		_, t.refresh = memory.Volume(s.Volume)
-		t.mounted = r.mounts[s.Volume]
+		if _, mounted := memory.Volume(s.Volume); mounted {
+			t.last = new(r.mounts[s.Volume])
+		}
 	case podstate.CreateContainer:
 		t.mounts, t.pulled = maps.Clone(r.mounts), maps.Clone(r.pulled)
 		t.services = r.services

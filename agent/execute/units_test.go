@@ -248,7 +248,7 @@ func (e *podEvents) PodEvent(_ *corev1.Pod, _, _, reason, _ string) { *e = appen
 // TestExpansionOfMountedVolume checks that an expansion that fails is one event, which says whether the pod has to wait
 // for its volume.
 func TestExpansionOfMountedVolume(t *testing.T) {
-	for refresh, want := range map[bool]string{false: "FailedMount", true: "VolumeResizeFailed"} {
+	for last, want := range map[*volumes.Mounted]string{nil: "FailedMount", {}: "VolumeResizeFailed"} {
 		var events podEvents
 		x := New(Backends{
 			Volumes: fullVolumes{},
@@ -260,13 +260,13 @@ func TestExpansionOfMountedVolume(t *testing.T) {
 		})
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data"}}}}
 		x.Execute(t.Context(), &Task{
-			Log:     slog.New(slog.DiscardHandler),
-			Step:    podstate.Mount{Volume: "data"},
-			Pod:     pod,
-			refresh: refresh,
+			Log:  slog.New(slog.DiscardHandler),
+			Step: podstate.Mount{Volume: "data"},
+			Pod:  pod,
+			last: last,
 		})
 		if !slices.Equal(events, podEvents{want}) {
-			t.Errorf("refresh %t: got events %q, want %s", refresh, events, want)
+			t.Errorf("refresh %t: got events %q, want %s", last != nil, events, want)
 		}
 	}
 }

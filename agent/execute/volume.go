@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
@@ -34,10 +35,10 @@ func (x *mounts) mount(ctx context.Context, t *Task, s podstate.Mount) (m volume
 		countFor = externalVolumeCountFor
 	}
 	err = x.limiters.create.Yield(countFor, func() error {
-		m, err = x.Volumes.Mount(ctx, x.request(t, v), x.Objects(t.Pod))
+		m, err = x.Volumes.Mount(ctx, x.request(t, v, t.last), x.Objects(t.Pod))
 		return err
 	})
-	if _, ok := errors.AsType[*volumes.ExpansionError](err); t.refresh && ok { // the pod has the volume
+	if _, ok := errors.AsType[*volumes.ExpansionError](err); t.last != nil && ok { // the pod has the volume
 		err = &spec.Reason{Reason: "VolumeResizeFailed", Message: err.Error()}
 	}
 	return m, err
@@ -47,7 +48,8 @@ func (x *mounts) unmount(ctx context.Context, t *Task) error {
 	return x.Volumes.Unmount(ctx, t.Pod.UID, t.onDisk)
 }
 
-func (x *mounts) request(t *Task, v *corev1.Volume) volumes.Request {
+// request returns the request to mount a volume, or to refresh it if last is what its last mount has returned.
+func (x *mounts) request(t *Task, v *corev1.Volume, last *volumes.Mounted) volumes.Request {
 	node := x.Node()
 	return volumes.Request{
 		Request: podfs.Request{
@@ -55,9 +57,9 @@ func (x *mounts) request(t *Task, v *corev1.Volume) volumes.Request {
 			Volume:      v,
 			Allocatable: node.Allocatable,
 			Now:         time.Now(),
-			Refresh:     t.refresh,
+			Refresh:     last != nil,
 		},
-		Mounted:   t.mounted,
+		Mounted:   ptr.Deref(last, volumes.Mounted{}),
 		Unstarted: len(t.Instances) == 0,
 		Limit:     x.limiters.publish.Do,
 		SELinux: volumes.SELinux{

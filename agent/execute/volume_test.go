@@ -26,7 +26,7 @@ func TestUnstarted(t *testing.T) {
 	}
 	for containers, want := range map[int]bool{0: true, 1: false} {
 		task := &Task{Pod: &corev1.Pod{}, Instances: make([]podstate.Container, containers)}
-		if got := x.request(task, &corev1.Volume{}).Unstarted; got != want {
+		if got := x.request(task, &corev1.Volume{}, nil).Unstarted; got != want {
 			t.Errorf("%d containers: got unstarted %t, want %t", containers, got, want)
 		}
 	}
