@@ -14,7 +14,10 @@ import (
 	"github.com/nodelet/nodelet/volumes/podfs"
 )
 
-// expandCSI has the driver grow a volume if its claim asks the node for that, or if another node has grown it.
+// nodeExpand makes the call that expands a volume on the node.
+type nodeExpand func(ctx context.Context, size int64) error
+
+// expandCSI has the driver expand a volume if its claim asks the node for that, or if another node has expanded it.
 func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 	size, _, err := d.growth(claim)
 	if err != nil || size == nil {
@@ -23,11 +26,11 @@ func (d *driven) expandCSI(ctx context.Context, claim *storage.Claim) error {
 	if d.Refresh && !claim.Overtaken() && d.csi.Refuses(d.volume, size.Value()) {
 		return nil // the mount for another pod tries it again
 	}
-	return d.oneByOne(ctx, claim, d.growCSI)
+	return d.oneByOne(ctx, claim, d.expandInTurn)
 }
 
-// growth returns the size to which the driver has to grow a volume, nil if it does not have to, and whether that is
-// because another node has grown it.
+// growth returns the size to which the driver has to expand a volume, nil if it does not have to, and whether that is
+// because another node has expanded it.
 func (d *driven) growth(claim *storage.Claim) (size *resource.Quantity, elsewhere bool, err error) {
 	has, err := d.csi.Size(d.volume, claim.PVC.Status.Capacity.Storage().Value())
 	if err != nil {
@@ -55,8 +58,9 @@ func (m *mounting) oneByOne(ctx context.Context, claim *storage.Claim,
 	return expand(ctx, now)
 }
 
-func (d *driven) growCSI(ctx context.Context, claim *storage.Claim) error {
-	grow := func(ctx context.Context, size int64) error {
+// expandInTurn has the driver expand a volume; see oneByOne.
+func (d *driven) expandInTurn(ctx context.Context, claim *storage.Claim) error {
+	call := func(ctx context.Context, size int64) error {
 		secrets, err := d.secret(ctx, claim.PV.Spec.CSI.NodeExpandSecretRef)
 		if err != nil {
 			return err
@@ -68,25 +72,24 @@ func (d *driven) growCSI(ctx context.Context, claim *storage.Claim) error {
 		return err
 	}
 	if elsewhere {
-		return d.grow(ctx, claim, size.Value(), grow) // the claim's status shows the new size already
+		return d.expandAndReport(ctx, claim, size.Value(), call) // the claim's status shows the new size already
 	}
-	return d.expand(ctx, claim, d.volume.ReadOnly, grow)
+	return d.expandIfAsked(ctx, claim, d.volume.ReadOnly, call)
 }
 
-// expandLocal grows the file system of a local device to the size of the device if its claim asks the node for that.
+// expandLocal expands the file system of a local device to the size of the device if its claim asks the node for that.
 func (m *mounting) expandLocal(ctx context.Context, claim *storage.Claim, p podfs.Persistent) error {
 	if claim.Growth() == nil {
 		return nil
 	}
-	grow := func(ctx context.Context, _ int64) error { return m.cfg.Pods.Grow(ctx, p) }
+	call := func(ctx context.Context, _ int64) error { return m.cfg.Pods.Grow(ctx, p) }
 	return m.oneByOne(ctx, claim, func(ctx context.Context, now *storage.Claim) error {
-		return m.expand(ctx, now, p.ReadOnly, grow)
+		return m.expandIfAsked(ctx, now, p.ReadOnly, call)
 	})
 }
 
-// expand grows a volume if its claim asks the node for that, and writes the result into the claim's status.
-func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bool,
-	grow func(ctx context.Context, size int64) error) error {
+// expandIfAsked expands a volume if its claim asks the node for that, and writes the result into the claim's status.
+func (m *mounting) expandIfAsked(ctx context.Context, claim *storage.Claim, readOnly bool, call nodeExpand) error {
 	size, name := claim.Growth(), claim.PV.Name
 	if size == nil {
 		return nil
@@ -101,7 +104,7 @@ func (m *mounting) expand(ctx context.Context, claim *storage.Claim, readOnly bo
 	if err := m.cfg.Cluster.Growing(ctx, claim); err != nil {
 		return err
 	}
-	err := m.grow(ctx, claim, size.Value(), grow)
+	err := m.expandAndReport(ctx, claim, size.Value(), call)
 	var refused *csi.ExpandError
 	switch {
 	case err == nil:
@@ -120,10 +123,9 @@ func (m *mounting) notGrown(ctx context.Context, claim *storage.Claim, cause err
 	}
 }
 
-// grow grows a volume.
-func (m *mounting) grow(ctx context.Context, claim *storage.Claim, size int64,
-	grow func(ctx context.Context, size int64) error) error {
-	if err := grow(ctx, size); err != nil {
+// expandAndReport expands a volume, and records an event if that succeeds.
+func (m *mounting) expandAndReport(ctx context.Context, claim *storage.Claim, size int64, call nodeExpand) error {
+	if err := call(ctx, size); err != nil {
 		return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", claim.PV.Name, err)
 	}
 	m.event(claim, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
