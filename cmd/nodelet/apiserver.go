@@ -14,7 +14,7 @@ import (
 
 // apiServer is the connection to the API server, and what is published there.
 type apiServer struct {
-	// identity are the node's certificates; nil on a node without an API server. Then client has no connections.
+	// identity are the node's certificates; nil if the node is standalone. Then client has no connections.
 	identity *certs.Client
 	client   *client.Client
 	status   interface {
@@ -28,12 +28,11 @@ type apiServer struct {
 // none: statuses are not published, and events are only logged.
 func newAPIServer(p *process, x *parts) (err error) {
 	a := &apiServer{client: &client.Client{}, status: status.None{}}
-	x.api = a
 	var events rest.Interface
 	if a.identity, err = newIdentity(p); err != nil {
 		return err
 	}
-	if a.identity != nil {
+	if !a.standalone() {
 		k, name := &p.cfg.Kubelet, config.UserAgent()
 		if a.client, err = client.New(a.identity.Config(), float32(*k.KubeAPIQPS), int(k.KubeAPIBurst), name); err != nil {
 			return err
@@ -61,8 +60,12 @@ func newAPIServer(p *process, x *parts) (err error) {
 		Log:     p.log,
 	})
 	p.Start(a.recorder.Run)
+	x.api = a
 	return nil
 }
+
+// standalone reports whether the node has no API server.
+func (a *apiServer) standalone() bool { return a.identity == nil }
 
 // podEvent records an event about a pod.
 func (a *apiServer) podEvent(pod *corev1.Pod, eventType, reason, message string) {

@@ -41,7 +41,6 @@ type machine struct {
 
 func newMachine(p *process, x *parts) (err error) {
 	m, api := &machine{podCgroups: podcgroups.None{}}, x.api
-	x.machine = m
 	c := node.Settings(p.cfg)
 	c.Log = p.log
 	c.Event = api.recorder.NodeEvent
@@ -55,7 +54,7 @@ func newMachine(p *process, x *parts) (err error) {
 	}
 	var heartbeats *rest.Config
 	var renew func() error
-	if api.identity != nil {
+	if !api.standalone() {
 		heartbeats, renew = api.identity.Heartbeats()
 	}
 	if m.node, err = node.New(c, api.client.Core, heartbeats, renew); err != nil {
@@ -97,6 +96,7 @@ func newMachine(p *process, x *parts) (err error) {
 		})
 	})
 	p.Before(func(context.Context) { podfs.ShareMounts(p.cfg.Paths.Root, p.log) })
+	x.machine = m
 	return nil
 }
 

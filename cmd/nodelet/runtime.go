@@ -40,7 +40,6 @@ func newRuntime(p *process, x *parts) error {
 		return err
 	}
 	r := &containerRuntime{client: client}
-	x.runtime = r
 	r.monitor = monitor.New(monitor.Config{
 		Client:   client,
 		Endpoint: endpoint,
@@ -62,13 +61,14 @@ func newRuntime(p *process, x *parts) error {
 	r.collector = images.NewCollector(client, collect)
 	x.nodeChanged = append(x.nodeChanged, func(o *corev1.Node) {
 		cidr := strings.Join(o.Spec.PodCIDRs, ",")
-		if x.api.identity == nil {
+		if x.api.standalone() {
 			cidr = cmp.Or(cidr, p.cfg.Kubelet.PodCIDR)
 		}
 		r.monitor.SetPodCIDR(cidr) // the runtime may generate its network configuration from it
 	})
 	p.Start(r.monitor.Run)
 	p.Start(r.collector.Run)
+	x.runtime = r
 	return nil
 }
 

@@ -87,7 +87,7 @@ func serverConfig(p *process, x *parts, mounts []server.Mount) (server.Config, e
 	s.Mounts = mounts
 	s.Metrics = p.metrics.AddRequests()
 	s.Log = p.log
-	if x.api.identity == nil {
+	if x.api.standalone() {
 		return s, nil
 	}
 	tokens := *p.cfg.Kubelet.Authentication.Webhook.Enabled

@@ -21,8 +21,7 @@ type podObjects struct {
 
 func newObjects(p *process, x *parts) error {
 	o, api := &podObjects{}, x.api
-	x.objects = o
-	if api.identity != nil {
+	if !api.standalone() {
 		c := objects.Settings(p.cfg)
 		c.Core, c.Node = api.client.Core, api.client.Node
 		c.Certificates = api.client.Certificates
@@ -37,6 +36,7 @@ func newObjects(p *process, x *parts) error {
 		}
 	}
 	o.local = objects.NewLocal(o.api, x.wake)
+	x.objects = o
 	return nil
 }
 
@@ -60,7 +60,7 @@ func newMirrors(p *process, x *parts) error {
 		Log:      p.log,
 		Ending:   func(name types.NamespacedName, now types.UID) bool { return x.supervisor.Ending(name, now) },
 	})
-	if x.api.identity != nil {
+	if !x.api.standalone() {
 		p.Start(x.mirrors.Run)
 	}
 	return nil
@@ -69,7 +69,7 @@ func newMirrors(p *process, x *parts) error {
 // newSources makes the sources of pods, and delivers each new set of pods to the parts that use it.
 func newSources(p *process, x *parts) error {
 	c := pods.Settings(p.cfg)
-	c.API = x.api.identity != nil
+	c.API = !x.api.standalone()
 	c.Adopt = func(ctx context.Context) map[types.NamespacedName]pods.Running {
 		return agent.RunningStatic(ctx, x.runtime.monitor, x.runtime.client, p.log)
 	}
@@ -77,7 +77,7 @@ func newSources(p *process, x *parts) error {
 	c.Log = p.log
 	sources := pods.New(c)
 	p.Start(sources.Run)
-	if x.api.identity != nil {
+	if !x.api.standalone() {
 		p.Start(func(ctx context.Context) { sources.FollowAPI(ctx, x.api.client.Core) })
 	}
 	p.Start(func(ctx context.Context) {

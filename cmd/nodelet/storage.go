@@ -26,7 +26,6 @@ type podStorage struct {
 // node are taken down.
 func newStorage(p *process, x *parts) (err error) {
 	s := &podStorage{}
-	x.storage = s
 	api, node := x.api, x.machine.node
 	if s.files, err = podfs.New(podfs.Config{Root: p.cfg.Paths.Root, Log: p.log}); err != nil {
 		return err
@@ -44,7 +43,7 @@ func newStorage(p *process, x *parts) (err error) {
 		Wake:          x.wake,
 		LimitExceeded: func(ctx context.Context, pod *corev1.Pod, why string) { x.supervisor.RejectVolumes(ctx, pod, why) },
 	}
-	if api.identity != nil {
+	if !api.standalone() {
 		cluster := storage.New(storage.Config{
 			Core:               api.client.Core,
 			Storage:            api.client.Storage,
@@ -65,6 +64,7 @@ func newStorage(p *process, x *parts) (err error) {
 		return err
 	}
 	p.Start(s.volumes.Run)
+	x.storage = s
 	return nil
 }
 
@@ -78,7 +78,6 @@ type pluginHosts struct {
 // ResourceClaim can be prepared, but those of an earlier process are unprepared.
 func newPlugins(p *process, x *parts) (err error) {
 	h := &pluginHosts{}
-	x.plugins = h
 	root := p.cfg.Paths.Root
 	health, healthChanged := p.cfg.Gate("ResourceHealthStatus"), func([]types.UID) {}
 	if health {
@@ -92,7 +91,7 @@ func newPlugins(p *process, x *parts) (err error) {
 		HealthMessages: p.cfg.Gate("ResourceHealthStatusMessage"),
 		Wake:           x.wake,
 	}
-	if api := x.api; api.identity != nil {
+	if api := x.api; !api.standalone() {
 		c.API = &claims.Claims{Resource: api.client.Resource, NodeName: p.cfg.Node.Name}
 	}
 	if h.dra, err = dra.New(c); err != nil {
@@ -128,5 +127,6 @@ func newPlugins(p *process, x *parts) (err error) {
 	p.Start(registry.Run)
 	p.metrics.AddClaims(h.dra.InUse)
 	p.metrics.AddPlugins(registry.Names, registry.Sockets)
+	x.plugins = h
 	return nil
 }
