@@ -125,7 +125,8 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	boot, bootErr := client.LoadConfig(cfg.Bootstrap)
 	if bootErr != nil {
-		return nil, fmt.Errorf("the node has no client certificate (%w) and cannot request one: %w", err, bootErr)
+		return nil, fmt.Errorf("the node has no client certificate (%w) and cannot request one (%w): %s",
+			err, bootErr, NewKubeconfig(cfg.Node, cfg.Kubeconfig))
 	}
 	c.log.Info("node has no client certificate, requesting one", "bootstrapKubeconfig", cfg.Bootstrap, "err", err)
 	c.host, c.pending = boot.Host, true
@@ -274,7 +275,7 @@ func (c *Client) use(rc *rest.Config, leaf *x509.Certificate, now time.Time) err
 		c.due = renewAt(leaf)
 	}
 	if err := checkValid(leaf, now); leaf != nil && err != nil {
-		c.log.Error("client certificate is not valid, the API server will reject it",
+		c.log.Error("client certificate is not valid, the API server will reject it: see nodelet check",
 			"kubeconfig", c.cfg.Kubeconfig, "err", err)
 	} else if leaf != nil {
 		c.log.Info("using client certificate", "expires", stamp(leaf.NotAfter), "renewal", c.renewal())

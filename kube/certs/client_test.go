@@ -628,8 +628,10 @@ func TestNewClientErrors(t *testing.T) {
 		t.Errorf("no bootstrap kubeconfig: got %v, want an error that names both files", err)
 	}
 	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)), c.caPEM())
-	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), "expired at") {
-		t.Errorf("expired certificate: got %v, want an error that says when", err)
+	want := "--client-name " + nodeUser
+	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), "expired at") ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("expired certificate: got %v, want an error that says when, and how to get another: %s", err, want)
 	}
 }
 

@@ -10,6 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+// NewKubeconfig says how a node gets a client certificate if it can request none.
+func NewKubeconfig(node, kubeconfig string) string {
+	return "put a new kubeconfig in the place of " + kubeconfig + " and restart the agent; " +
+		"on a node of the control plane, `kubeadm kubeconfig user --org system:nodes --client-name " +
+		nodeSubject(node).CommonName + "` prints one, but its server may have to be corrected"
+}
+
 // explain adds to an error of a request to the API server what to do about it. with is the file of the credentials.
 func explain(err error, with string, now time.Time) error {
 	var unknown x509.UnknownAuthorityError

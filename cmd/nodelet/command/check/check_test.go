@@ -449,6 +449,12 @@ func TestIdentity(t *testing.T) {
 		want(t, fmt.Sprintf("%d days", days),
 			newMachine(t, map[string]string{"/k": file, pki: "not in use"}, args...).identity(t.Context()), line)
 	}
+	expired := newMachine(t, map[string]string{"/k": kubeconfig(t, -1, "system:node:n")}, "--kubeconfig=/k",
+		"--bootstrap-kubeconfig=/none", "--hostname-override=n").identity(t.Context())
+	want(t, "expired, no bootstrap kubeconfig", expired, "problem expired")
+	if advice := expired[0].Advice; !strings.Contains(advice, "--client-name system:node:n") { // kubeadm join refuses it
+		t.Errorf("expired: got advice %q, want how to get another kubeconfig", advice)
+	}
 	files := map[string]string{"/k": kubeconfig(t, -1, "system:node:old"), "/b": ""}
 	boot = newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
 	want(t, "expired, bootstrap", boot.identity(t.Context()), "ok requests its certificate")

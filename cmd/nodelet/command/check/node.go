@@ -255,16 +255,18 @@ func (m *Machine) identity(context.Context) []Result {
 	case errors.Is(err, fs.ErrPermission): // for that, user gives advice
 		return nil
 	case err != nil:
-		return result("identity", Problem, err.Error(), "correct it, or join the cluster again, such as with kubeadm join")
+		return result("identity", Problem, err.Error(),
+			"correct it, or "+certs.NewKubeconfig(m.Config.Node.Name, p.Kubeconfig))
 	case leaf == nil:
 		return result("identity", OK, "kubeconfig "+p.Kubeconfig, "")
 	case expired:
 		return result("identity", Problem, "the client certificate expired at "+leaf.NotAfter.Format(time.RFC3339),
-			"give the node a bootstrap token, such as with kubeadm join")
+			certs.NewKubeconfig(m.Config.Node.Name, p.Kubeconfig))
 	}
 	if node := certs.OtherNode(m.Config, leaf); node != "" {
 		return result("identity", Problem, "the client certificate is that of node "+node+", not of "+m.Config.Node.Name,
-			"add --hostname-override="+node+", or join the cluster again, such as with kubeadm join")
+			"add --hostname-override="+node+", or join the cluster again with kubeadm reset and kubeadm join, "+
+				"which ends all pods")
 	}
 	left := leaf.NotAfter.Sub(m.Now)
 	if left < certificateDays*24*time.Hour && !m.Config.Kubelet.RotateCertificates {
