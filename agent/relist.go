@@ -67,7 +67,8 @@ func (r *relister) run(ctx context.Context, ended func(types.UID, cri.Instance),
 func (r *relister) watch(ctx context.Context, ended func(types.UID, cri.Instance), noEvents chan<- uint64) {
 	err := r.runtime.Watch(ctx, ended, r.now.Set)
 	if ctx.Err() == nil {
-		r.log.Warn("the runtime sends no events, listing its pods often", "err", err, "interval", relistWithoutEvents)
+		r.log.Warn("the runtime sends no events, listing its pods often; containerd 2.0 sends them, and CRI-O with "+
+			"enable_pod_events = true", "err", err, "interval", relistWithoutEvents)
 		noEvents <- r.runtime.Connections()
 	}
 }

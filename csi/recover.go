@@ -165,7 +165,7 @@ func (r *recovery) hide(pod types.UID, volume string, block bool) {
 	target := Target(pod, volume, block)
 	if _, found := r.find(pod, volume); !found && r.files.mounted(target) {
 		r.hidden[useID(pod, volume)] = target
-		r.log.Warn("a pod uses a CSI volume of which no file says which: all that are staged stay so until it ends",
+		r.log.Warn("cannot find out which CSI volume a pod uses, no volume is unstaged until the pod ends: recreate the pod",
 			"podUID", pod, "volume", volume)
 	}
 }

@@ -54,7 +54,7 @@ func (i *Installer) envFile() string { return i.path("/etc/default/nodelet") }
 // Booted returns an error if systemd does not run this machine; see sd_booted(3).
 func (i *Installer) Booted() error {
 	if _, err := os.Stat(i.path("/run/systemd/system")); err != nil {
-		return errors.New("this machine does not run systemd: start nodelet with your init system instead")
+		return errors.New("this machine does not run systemd: start and stop the agent with its init system")
 	}
 	return nil
 }
@@ -241,7 +241,8 @@ func (i *Installer) replaceKubelet(ctx context.Context, kubelet *command) error 
 	}
 	if err := i.restart(ctx, kubeletUnit, i.Ready); err != nil {
 		fmt.Fprintf(i.Out, "nodelet is not ready: %v\nrestoring the kubelet\n", err)
-		return errors.Join(fmt.Errorf("nodelet did not become ready: %w", err), i.Uninstall(context.WithoutCancel(ctx)))
+		return errors.Join(fmt.Errorf("nodelet did not become ready, see journalctl -u kubelet and "+
+			"nodelet check --takeover, or give it more time with --wait: %w", err), i.Uninstall(context.WithoutCancel(ctx)))
 	}
 	if !i.DryRun {
 		fmt.Fprintf(i.Out, "nodelet runs as %s; `nodelet systemd uninstall` restores the kubelet\n", kubeletUnit)
@@ -287,7 +288,7 @@ func (i *Installer) nothingInstalled() error {
 		return errors.New(text + ", but by the package nodelet-kubelet: to go back to the kubelet, " +
 			"install the package kubelet in its place, such as with apt-get install kubelet")
 	}
-	return errors.New(text)
+	return errors.New(text + "; systemctl disable --now nodelet stops the nodelet.service of the package")
 }
 
 // leftRunning reports whether this program still runs as kubelet.service, although the files of the unit name another

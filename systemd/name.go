@@ -19,6 +19,6 @@ func name() string {
 // kernel has named it after the file of the program.
 func TakeName(log *slog.Logger) {
 	if err := os.WriteFile("/proc/self/comm", []byte(name()), 0); err != nil {
-		log.Warn("tools may not find this process by name", "err", err)
+		log.Warn("cannot set the name of this process, by which add-ons look for it", "err", err)
 	}
 }

@@ -123,7 +123,7 @@ func (i *Installer) Status(ctx context.Context) error {
 		fmt.Fprintf(i.Out, "nodelet has replaced the kubelet (%s)\n", i.dropIn())
 	}
 	if !running {
-		return errors.New("no agent runs this node under systemd")
+		return errors.New("no agent runs this node under systemd: start one with systemctl start kubelet or nodelet")
 	}
 	return nil
 }

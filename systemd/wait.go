@@ -46,7 +46,7 @@ func (i *Installer) wait(ctx context.Context, unit string, ready func(context.Co
 		case <-ctx.Done():
 			return errors.New("interrupted")
 		case <-limit.C:
-			return fmt.Errorf("%s after %s: %s", unit, i.Wait, state)
+			return fmt.Errorf("%s is not ready after %s: %s", unit, i.Wait, state)
 		case <-tick.C:
 		}
 	}

@@ -129,7 +129,7 @@ func (w *watch) free(ctx context.Context, t *policy.Threshold, levels map[string
 	}
 	ranked := policy.Rank(t.Signal, w.cfg.Node.Use(ctx, t.Signal, w.candidates(ctx)))
 	if len(ranked) == 0 || ctx.Err() != nil {
-		w.cfg.Log.Warn("eviction threshold met and no pod can be evicted", "signal", t.Signal)
+		w.cfg.Log.Warn("eviction threshold met and no pod can be evicted: free the resource by hand", "signal", t.Signal)
 		return false
 	}
 	if levels, _ = w.levels(ctx); policy.Over(t, levels) {

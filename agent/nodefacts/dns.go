@@ -44,7 +44,8 @@ func (d *dnsFile) read() (conf spec.ResolvConf, changed bool, err error) {
 	}
 	if d.failure != err.Error() {
 		d.failure = err.Error()
-		d.log.Warn("cannot read the node's DNS settings", "file", d.path, "err", err, "usingThoseReadBefore", known)
+		d.log.Warn("cannot read the node's DNS settings, correct the file or resolvConf", "file", d.path, "err", err,
+			"usingThoseReadBefore", known)
 	}
 	if known {
 		return conf, false, nil

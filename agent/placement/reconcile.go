@@ -98,8 +98,8 @@ func (m *Manager) reconcile(ctx context.Context, u *updates) error {
 	u.keepOnly(running)
 	if len(unserved) > 0 && !u.warned {
 		slices.Sort(unserved)
-		m.cfg.Log.Warn("the shared pool has no CPUs left, pods without exclusive CPUs use reserved ones and those of others",
-			"pods", slices.Compact(unserved))
+		m.cfg.Log.Warn("the shared pool has no CPUs left, pods without exclusive CPUs use reserved ones and those of "+
+			"others: request fewer exclusive CPUs on this node", "pods", slices.Compact(unserved))
 	}
 	u.warned = len(unserved) > 0
 	return nil

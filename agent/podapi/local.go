@@ -44,7 +44,7 @@ func (l *Local) Serve(ctx context.Context, paths config.Paths, log *slog.Logger)
 	listener.Serve(ctx, func() (net.Listener, error) {
 		return listener.Unix(filepath.Join(paths.Root, localSocket), 0o750, 0o600)
 	}, server.Serve, func(err error, retryIn time.Duration) {
-		log.Warn("cannot serve the commands of nodelet", "err", err, "retryIn", retryIn)
+		log.Warn("cannot serve commands such as nodelet status", "err", err, "retryIn", retryIn)
 	})
 }
 

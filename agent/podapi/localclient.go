@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -118,7 +119,8 @@ func place(path string, c server.Container) string {
 
 // get decodes the JSON of an answer.
 func (c *Client) get(ctx context.Context, path string, into any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.limit, fmt.Errorf("no answer within %s: see its log", c.limit))
+	silent := fmt.Errorf("no answer within %s: see journalctl -u nodelet -u kubelet", c.limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.limit, silent)
 	defer cancel()
 	body, err := c.do(ctx, http.MethodGet, path)
 	if err != nil {
@@ -142,8 +144,11 @@ func (c *Client) do(ctx context.Context, method, path string) (io.ReadCloser, er
 		return nil, fmt.Errorf("ask the agent at %s: %w", c.socket, cause)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent at %s: %w (is nodelet running with this --root-dir?)",
-			c.socket, cmp.Or(errors.Unwrap(err), err))
+		advice := "does the agent run, and with this --root-dir? See systemctl status nodelet kubelet"
+		if errors.Is(err, fs.ErrPermission) {
+			advice = "run this command as root"
+		}
+		return nil, fmt.Errorf("ask the agent at %s: %w (%s)", c.socket, cmp.Or(errors.Unwrap(err), err), advice)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp.Body, nil

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -159,7 +162,22 @@ func TestSilentAgent(t *testing.T) {
 	c := NewClient(root)
 	c.limit = time.Millisecond
 	_, err = c.Node(t.Context())
-	if err == nil || !strings.HasSuffix(err.Error(), ": no answer within 1ms: see its log") {
+	if err == nil || !strings.HasSuffix(err.Error(), ": no answer within 1ms: see journalctl -u nodelet -u kubelet") {
 		t.Errorf("got %v, want that the agent does not answer", err)
+	}
+}
+
+// TestAgentDoesNotAnswer checks that the error says what to do, also to a user who may not connect.
+func TestAgentDoesNotAnswer(t *testing.T) {
+	c := NewClient(t.TempDir())
+	for cause, want := range map[error]string{
+		unix.EACCES: "run this command as root", unix.ECONNREFUSED: "does the agent run", unix.ENOENT: "--root-dir",
+	} {
+		c.http.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, os.NewSyscallError("connect", cause)
+		}}
+		if _, err := c.Node(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want the advice %q", cause, err, want)
+		}
 	}
 }

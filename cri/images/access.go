@@ -101,7 +101,7 @@ func (p *Puller) Listed(all []*runtimeapi.Image, requested time.Time) {
 // learn records that the job's own credential may use an image that a pull with the same login has brought.
 func (p *Puller) learn(ctx context.Context, j job, r Result) {
 	if err := p.cfg.Records.Add(ctx, j.image, r.ID, j.access(r)); err != nil {
-		p.log.Warn("cannot record who pulled an image, its pods have to prove again that they may use it", "image", j.image,
+		p.log.Warn("cannot record who pulled an image, its pods need credentials for it again", "image", j.image,
 			"err", err)
 	}
 }

@@ -185,8 +185,8 @@ func (s *Serving) takeFile(pair *tls.Certificate, file string) {
 	switch expired := time.Now().After(pair.Leaf.NotAfter); {
 	case before != nil && before.Equal(pair.Leaf):
 	case expired:
-		s.log.Warn("serving certificate has expired, clients that verify it will reject it", "file", file,
-			"expired", stamp(pair.Leaf.NotAfter))
+		s.log.Warn("serving certificate has expired, clients that verify it will reject it: put a new one there",
+			"file", file, "expired", stamp(pair.Leaf.NotAfter))
 	default:
 		s.log.Info("serving certificate loaded", "file", file, "expires", stamp(pair.Leaf.NotAfter))
 	}

@@ -161,7 +161,7 @@ func (d *disks) record(p place, began time.Time, limit time.Duration, sum Amount
 	dir := filepath.Join(p.base, p.below)
 	switch {
 	case cut && !again && !s.cut:
-		d.log.Warn("a part of a directory is not counted, neither for limits nor for evictions", "dir", dir, "err", err)
+		d.log.Warn("cannot measure a whole directory, limits and evictions count less than it has", "dir", dir, "err", err)
 	case err != nil:
 		d.log.Debug("cannot measure the size of a directory", "dir", dir, "err", err)
 	}

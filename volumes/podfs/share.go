@@ -19,7 +19,8 @@ import (
 // below, and makes that mount shared. It is idempotent. The mount stays when the agent ends, like those of the pods.
 func ShareMounts(dir string, log *slog.Logger) {
 	if err := shareMounts(dir); err != nil {
-		log.Warn("root directory is not a shared mount; mountPropagation (needed by CSI drivers) will not work", "err", err)
+		log.Warn("root directory is not a shared mount, mountPropagation (needed by CSI drivers) will not work: "+
+			"run mount --make-rshared on its file system, and restart the agent", "err", err)
 	}
 }
 

@@ -115,7 +115,7 @@ func (s *Store) Begin(ctx context.Context, image string) error {
 // counts as Unknown.
 func (s *Store) Succeeded(ctx context.Context, image, ref string, c Credentials) {
 	if err := s.Add(ctx, image, ref, c); err != nil {
-		s.log.Warn("cannot record who pulled an image, pods have to prove again that they may use it", "image", image, "err",
+		s.log.Warn("cannot record who pulled an image, pods need credentials for it again", "image", image, "err",
 			err)
 		s.Unknown(image, "")
 		return
@@ -246,7 +246,7 @@ func (s *Store) Add(ctx context.Context, image, ref string, c Credentials) error
 	r, err := s.get(ref)
 	switch {
 	case errors.Is(err, errDamaged):
-		s.log.Warn("replacing a damaged record of an image, pods have to prove again that they may use it", "image", image,
+		s.log.Warn("replacing a damaged record of an image, pods need credentials for it again", "image", image,
 			"err", err)
 	case err != nil:
 		return err
@@ -283,7 +283,7 @@ func (s *Store) Allowed(ctx context.Context, image, ref string, credentials func
 		return false, fmt.Errorf("read the record of who pulled the image: %w", err)
 	}
 	if damaged {
-		s.log.Warn("the record of an image is damaged, the pod has to prove that it may use the image", "image", image,
+		s.log.Warn("the record of an image is damaged, the pod needs credentials for it", "image", image,
 			"err", err)
 	}
 	if !s.policy.requires(image, damaged || r.ImageRef != "" || begun) {
