@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the output in the transcripts")
 
-// transcripts are the pages whose console blocks are run.
-var transcripts = []string{"../../docs/mistakes.md", "../../docs/commands.md"}
+// transcripts are the files whose console blocks are run: pages, and what no page needs to show.
+var transcripts = []string{"../../docs/mistakes.md", "../../docs/commands.md", "testdata/transcripts.txt"}
 
 // block is a console block of a page. The words after "console" describe the machine: it has systemd, or a kubelet;
 // the program is in the directory where it was built; systemctl fails.

@@ -19,10 +19,17 @@ type Output struct {
 	allowed []string
 }
 
-// OutputFlag declares -o with these formats; json and yaml are always allowed.
+// OutputFlag declares -o of a command that prints text; json and yaml are always allowed.
 func OutputFlag(flags *pflag.FlagSet, more ...string) *Output {
 	o := &Output{allowed: append([]string{"json", "yaml"}, more...)}
 	flags.VarP(o, "output", "o", "output `"+strings.Join(o.allowed, "|")+"`; the default is text")
+	return o
+}
+
+// StructuredFlag declares -o of a command that prints YAML or JSON.
+func StructuredFlag(flags *pflag.FlagSet) *Output {
+	o := &Output{name: "yaml", allowed: []string{"json", "yaml"}}
+	flags.VarP(o, "output", "o", "output `json|yaml`")
 	return o
 }
 

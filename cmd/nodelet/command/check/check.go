@@ -156,7 +156,8 @@ func look(c command.Call, takeover bool, accept ...string) ([]Result, error) {
 	m := &Machine{Root: c.Root, Now: time.Now()}
 	args, before, err := m.arguments(c, takeover)
 	if err != nil {
-		return result("agent", Problem, err.Error(), "start it, or name its flags: nodelet check --config=FILE …"), nil
+		return result("agent", Problem, err.Error(),
+			"start the kubelet, or name its flags without --takeover: nodelet check --config=FILE …"), nil
 	}
 	m.Config, err = config.LoadIn(m.dir, args)
 	if _, ok := errors.AsType[*config.UsageError](err); ok {

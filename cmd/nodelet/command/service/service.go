@@ -117,7 +117,8 @@ func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*co
 		return nil, fmt.Errorf("install nodelet: %w", err)
 	}
 	if args == nil {
-		fmt.Fprintln(c.Out, "no kubelet runs now, so its settings and its container runtime are not checked")
+		fmt.Fprintln(c.Out, "note: no kubelet runs now, so its settings, container runtime and pods are not checked, and "+
+			"install does not wait until the node is Ready: if you can, start the kubelet and run this again")
 		return nil, nil
 	}
 	cfg, err := config.LoadIn(dir, args)

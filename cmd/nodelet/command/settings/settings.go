@@ -27,22 +27,24 @@ func Command() *command.Command {
 	}
 }
 
+// noFlags says what the commands read without FLAGs.
+const noFlags = `Without FLAGs it reads no file, and uses the defaults. For the configuration of this node use nodelet
+check, or nodelet config view --running.`
+
 func view() *command.Command {
 	return &command.Command{
 		Name:       "view",
 		Args:       "[FLAG]...",
 		AgentFlags: true,
 		Short:      "print the KubeletConfiguration of the FLAGs and of the files that they name, with all defaults",
+		Long:       noFlags,
 		Setup: func(flags *pflag.FlagSet) command.Run {
-			running := flags.Bool("running", false, "print that of the running agent, whose --root-dir is the only FLAG")
-			output := command.OutputFlag(flags)
+			running := flags.Bool("running", false, "print that of the running agent; of the FLAGs only --root-dir counts")
+			output := command.StructuredFlag(flags)
 			return func(c command.Call) error {
 				tree, err := effective(c, *running)
 				if err != nil {
 					return err
-				}
-				if !output.Structured() {
-					_ = output.Set("yaml")
 				}
 				return output.Print(c.Out, tree)
 			}
@@ -75,6 +77,7 @@ func validate() *command.Command {
 		Args:       "[FLAG]...",
 		AgentFlags: true,
 		Short:      "check the FLAGs and the configuration files that they name, without starting anything",
+		Long:       noFlags,
 		Exit: `Exit codes: 0 if they are valid; 1 if a value or a file is not valid, or if pods rely on a setting without
 effect; 2 if a flag is unknown or has a value of the wrong type. See also nodelet check.`,
 		Setup: func(*pflag.FlagSet) command.Run {
@@ -93,6 +96,9 @@ effect; 2 if a flag is unknown or has a value of the wrong type. See also nodele
 					return err
 				}
 				fmt.Fprintf(c.Out, "valid, with %s\n", command.Count(len(cfg.Warnings), "warning"))
+				if len(c.Args) == 0 {
+					fmt.Fprintln(c.Out, "note: these are the defaults; nodelet check looks at the configuration of this node")
+				}
 				return nil
 			}
 		},
@@ -105,6 +111,7 @@ func diff() *command.Command {
 		Args:       "[FLAG]...",
 		AgentFlags: true,
 		Short:      "print the settings that differ from the kubelet's defaults",
+		Long:       noFlags,
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			running := flags.Bool("running", false, "compare with the running agent instead of the defaults")
 			output := command.OutputFlag(flags)

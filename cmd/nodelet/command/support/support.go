@@ -44,9 +44,10 @@ func Command() *command.Command {
 		MaxArgs: 1,
 		Short:   "write an archive for a problem report, without secrets",
 		Long: `The archive has: versions, nodelet status and explain, the Node object, the pods without their environment,
-arguments and annotations, the configuration, the results of nodelet check, the journal of the units, and the
-mount table, pressure and limits of the machine. It has no Secrets, keys, kubeconfigs or manifests. Look at it
-before you send it.`,
+arguments, labels, annotations and termination messages, the configuration, the results of nodelet check, the
+journal of the units, and the mount table, pressure and limits of the machine. It has no Secrets, ConfigMaps, keys,
+kubeconfigs or manifests, but the names and addresses of nodes, pods and images. In the journal, what looks like a
+secret is replaced. Look at the archive before you send it.`,
 		Setup: func(flags *pflag.FlagSet) command.Run {
 			rootDir := command.RootDirFlag(flags)
 			since := flags.Duration("since", time.Hour, "how much of the journal to collect")
