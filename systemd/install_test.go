@@ -396,7 +396,7 @@ func TestBrokenKubeletAfterOwnUnit(t *testing.T) {
 	m.states(ownUnit, "inactive", "failed")
 	m.Wait, m.KubeletReady = time.Nanosecond, func(context.Context) string { return "no answer" }
 	err := m.Install(t.Context(), true, []string{"--config=/c"})
-	if err == nil || !strings.Contains(err.Error(), "kubelet.service after 1ns: active, no answer") {
+	if err == nil || !strings.Contains(err.Error(), "kubelet.service is not ready after 1ns: active, no answer") {
 		t.Errorf("got error %v, want that the kubelet does not work", err)
 	}
 }
