@@ -19,10 +19,10 @@ func (w *worker) lastStatus() *corev1.PodStatus {
 // deadlineEvent records, once, that the pod has to end because its active deadline has passed. The status says that
 // only when the pod has ended.
 func (w *worker) deadlineEvent(stop *podstate.Stop) {
-	if w.reported.deadline || stop == nil || stop.Reason != podutil.ReasonDeadlineExceeded {
+	if w.published.deadline || stop == nil || stop.Reason != podutil.ReasonDeadlineExceeded {
 		return
 	}
-	w.reported.deadline = true
+	w.published.deadline = true
 	w.cfg.Events.PodEvent(w.order.Pod, "", corev1.EventTypeNormal, stop.Reason, stop.Message)
 }
 
@@ -59,13 +59,13 @@ func (w *worker) imageBackoffEvent(c *corev1.ContainerStatus) {
 		return
 	}
 	f, _ := w.memory.Recall().FailedImage(pod, of)
-	if f.At.Equal(w.reported.pullFailed[c.Name]) {
+	if f.At.Equal(w.published.pullFailed[c.Name]) {
 		return
 	}
-	if w.reported.pullFailed == nil {
-		w.reported.pullFailed = map[string]time.Time{}
+	if w.published.pullFailed == nil {
+		w.published.pullFailed = map[string]time.Time{}
 	}
-	w.reported.pullFailed[c.Name] = f.At
+	w.published.pullFailed[c.Name] = f.At
 	container := c.Name
 	if f.Image != of.Image {
 		container = ""

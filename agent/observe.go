@@ -25,7 +25,7 @@ func (w *worker) observe(ctx context.Context) (podstate.Observed, error) {
 		Containers: w.facts.containers,
 		Logged:     w.facts.logged,
 		Probes:     w.probeResults(),
-		StopBegun:  w.reported.stop.Reason != "",
+		StopBegun:  w.published.stop.Reason != "",
 		Memory:     w.memory.Recall(),
 		Node:       w.cfg.planNode(),
 	}
@@ -116,7 +116,7 @@ func (w *worker) linkLogs() {
 
 // probeResults returns the newest results of the probes of the pod's containers.
 func (w *worker) probeResults() map[string]podstate.ProbeResults {
-	if len(w.reported.probed) == 0 {
+	if len(w.published.probed) == 0 {
 		return nil
 	}
 	return w.cfg.Probes.Results(w.order.Pod.UID)

@@ -13,14 +13,14 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// reported is what was published last about a pod, so that only changes are published.
-type reported struct {
+// published is what was published last about a pod, so that only changes are published.
+type published struct {
 	// uses is the object that the references were taken from.
 	uses *corev1.Pod
 	// lacking: the references were those of a pod for which something may be missing in its objects.
 	lacking bool
-	// published is the object whose status was set last: the pod or its mirror.
-	published types.UID
+	// statusOf is the object whose status was set last: the pod or its mirror.
+	statusOf types.UID
 	// probed are the instances being probed.
 	probed []probed
 	// stop has been recorded in stopFile, or could not or need not be.
@@ -112,22 +112,22 @@ func (w *worker) leave() {
 // forget drops the status of the object that was published before, if next is another one: a mirror pod may be
 // created again.
 func (w *worker) forget(next types.UID) {
-	if last := w.reported.published; last != "" && last != next {
+	if last := w.published.statusOf; last != "" && last != next {
 		w.cfg.Status.Forget(last)
 	}
-	w.reported.published = next
+	w.published.statusOf = next
 }
 
 // use sets the objects that the pod refers to, if its spec may have changed, or if something that a container needs
 // from them is now missing or no longer missing.
 func (w *worker) use() {
 	pod, lacking := w.order.Pod, w.memory.MayLackObjects()
-	old := w.reported.uses
+	old := w.published.uses
 	same := old != nil && old.Generation == pod.Generation && old.UID == pod.UID && !pod.CreationTimestamp.IsZero()
-	if same && w.reported.lacking == lacking {
+	if same && w.published.lacking == lacking {
 		return
 	}
-	w.reported.uses, w.reported.lacking = pod, lacking
+	w.published.uses, w.published.lacking = pod, lacking
 	w.cfg.Objects(pod).UsePod(pod, lacking)
 }
 
@@ -137,9 +137,9 @@ func (w *worker) probe(targets []plan.ProbeTarget, address string) {
 	for i, t := range targets {
 		now[i] = probed{t.ContainerID, address, t.Started, t.ReadinessOnly}
 	}
-	if slices.Equal(now, w.reported.probed) {
+	if slices.Equal(now, w.published.probed) {
 		return
 	}
-	w.reported.probed = now
+	w.published.probed = now
 	w.cfg.Probes.Set(w.order.Pod, address, targets)
 }

@@ -69,10 +69,10 @@ func (w *worker) recordStop(stop *podstate.Stop) {
 	}
 	pod := w.order.Pod
 	record := stopRecord{Reason: stop.Reason, Message: stop.Message, Own: stop.Own, Deadline: stop.Deadline}
-	if record == w.reported.stop {
+	if record == w.published.stop {
 		return
 	}
-	w.reported.stop = record
+	w.published.stop = record
 	if stop.Is(podstate.StopEvicted) && podutil.IsStatic(pod) {
 		return
 	}

@@ -60,7 +60,7 @@ type worker struct {
 	facts runtimeFacts
 	// unobserved: the last attempt to observe the pod has failed.
 	unobserved bool
-	reported   reported
+	published  published
 	// explained is what explain shows of the pod; other goroutines read it.
 	explained atomic.Pointer[Explanation]
 	// result is the result of the last sync. Other goroutines read it, and wait for the next.
@@ -185,7 +185,7 @@ func (w *worker) take(o order) {
 		w.startup.fresh = o.Pod.Status.StartTime == nil
 		w.startup.over = podutil.IsTerminal(o.Pod.Status.Phase)
 	}
-	if o.Publish != nil && w.reported.published == "" && o.Publish.Status.StartTime != nil {
+	if o.Publish != nil && w.published.statusOf == "" && o.Publish.Status.StartTime != nil {
 		w.memory.Resume() // the mirror pod, which was not known before, shows what an earlier run of the agent has seen
 		w.facts.logged = nil
 	}
