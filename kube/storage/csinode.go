@@ -101,16 +101,11 @@ func (s *Storage) report(err error) {
 
 // restore writes the drivers that are registered into the Node and the CSINode, which may lack them.
 func (s *Storage) restore(ctx context.Context) error {
-	var errs []error
-	for _, d := range s.nodeDrivers() {
-		errs = append(errs, s.labelNode(ctx, d))
-	}
-	errs = append(errs, s.writeCSINode(ctx, func(n *storagev1.CSINode) {
+	return errors.Join(s.labelNode(ctx, s.nodeDrivers), s.writeCSINode(ctx, func(n *storagev1.CSINode) {
 		for _, d := range s.nodeDrivers() { // one may have gone meanwhile
 			d.addTo(n)
 		}
 	}))
-	return errors.Join(errs...)
 }
 
 // nodeDrivers returns the registered drivers by name.
@@ -128,7 +123,7 @@ func (s *Storage) SetDriver(ctx context.Context, d NodeDriver) error {
 	if err := s.awaitNode(ctx); err != nil {
 		return err
 	}
-	if err := s.labelNode(ctx, d); err != nil {
+	if err := s.labelNode(ctx, func() []NodeDriver { return []NodeDriver{d} }); err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
 	if err := s.writeCSINode(ctx, d.addTo); err != nil {
@@ -284,32 +279,52 @@ func annotate(n *storagev1.CSINode) {
 	n.Annotations[corev1.MigratedPluginsAnnotationKey] = strings.Join(migrated, ",")
 }
 
-// labelNode adds a driver's topology to the Node's labels and its node ID to an annotation. A label with another value
-// is an error: volumes may rely on it.
-func (s *Storage) labelNode(ctx context.Context, d NodeDriver) error {
+// labelNode adds the topology of drivers to the Node's labels and their node IDs to an annotation. A label with another
+// value is an error: volumes may rely on it. drivers is called when no other driver is being added or removed.
+func (s *Storage) labelNode(ctx context.Context, drivers func() []NodeDriver) error {
 	s.csiNode.Lock() // two drivers that register at once write one annotation
 	defer s.csiNode.Unlock()
 	node := &corev1.Node{}
 	if err := s.get(ctx, s.cfg.Core, "nodes", "", s.cfg.NodeName, node); err != nil {
 		return err
 	}
-	labels := map[string]string{}
+	ids, err := nodeIDs(node)
+	if err != nil {
+		return err
+	}
+	labels, before := map[string]string{}, maps.Clone(ids)
+	var errs []error
+	for _, d := range drivers() {
+		if err := d.addLabels(labels, node.Labels); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		ids[d.Name] = d.NodeID
+	}
+	if len(labels) > 0 || !maps.Equal(ids, before) {
+		errs = append(errs, s.patchNode(ctx, labels, ids))
+	}
+	return errors.Join(errs...)
+}
+
+// addLabels adds the driver's topology to labels, as far as the Node does not have it.
+func (d NodeDriver) addLabels(labels, ofNode map[string]string) error {
+	added := map[string]string{}
 	for k, v := range d.Topology {
-		old, there := node.Labels[k]
+		old, there := ofNode[k]
+		if !there {
+			old, there = labels[k]
+		}
 		if there && old != v {
 			return fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q",
 				k, v, k, old)
 		}
 		if !there {
-			labels[k] = v
+			added[k] = v
 		}
 	}
-	ids, err := nodeIDs(node)
-	if err != nil || len(labels) == 0 && ids[d.Name] == d.NodeID {
-		return err
-	}
-	ids[d.Name] = d.NodeID
-	return s.patchNode(ctx, labels, ids)
+	maps.Copy(labels, added)
+	return nil
 }
 
 // removeID removes a driver's node ID from the annotation of the Node.

@@ -8,8 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -585,6 +587,45 @@ func TestCSINodeComesBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDriverGoesWhileRestored checks that a driver that goes while what the API server has lost is written again does
+// not get its node ID back.
+func TestDriverGoesWhileRestored(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		stop := w.start(t)
+		synctest.Wait()
+		const goes = "goes.example.com"
+		for _, name := range []string{driver, goes} {
+			if err := w.SetDriver(t.Context(), storage.NodeDriver{Name: name, NodeID: "id of " + name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, gone := len(w.server.Patches()), make(chan error, 1)
+		removed := sync.OnceFunc(func() {
+			go func() { gone <- w.RemoveDriver(t.Context(), goes) }()
+			for stacks := make([]byte, 1<<20); ; goruntime.Gosched() { // until it waits for its turn
+				if bytes.Contains(stacks[:goruntime.Stack(stacks, true)], []byte(").writeCSINode(")) {
+					return
+				}
+			}
+		})
+		w.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+			if strings.HasSuffix(r.URL.Path, "/nodes/node") {
+				removed()
+			}
+			return nil
+		})
+		if err := <-gone; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		again := strings.Join(w.server.Patches()[before:], "")
+		if !strings.Contains(again, "id of "+driver) || strings.Contains(again, "id of "+goes) {
+			t.Errorf("got the patches %q, want the node ID of %s alone", again, driver)
+		}
+		stop()
+	})
 }
 
 // TestCSINodeOfDeletedNode checks that the CSINode of a deleted Node does not come back, that this is no error to log
