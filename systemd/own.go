@@ -79,7 +79,8 @@ func (i *Installer) startOwn(ctx context.Context, before earlier, flags []string
 		return err
 	}
 	if err := i.restart(ctx, ownUnit, i.Ready); err != nil {
-		return fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet: %w", err)
+		return fmt.Errorf("nodelet did not become ready, see journalctl -u nodelet, or give it more time with --wait: %w",
+			err)
 	}
 	return nil
 }
