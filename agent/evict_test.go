@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,19 @@ func TestEvict(t *testing.T) {
 			t.Errorf("active: got %v, want one", left)
 		}
 		<-w.agent.Evict(t.Context(), "unknown", agent.Eviction{})
+	})
+}
+
+// TestShutdownBeforeTheRuntime checks that a shutdown of the machine does not wait for a container runtime that has not
+// answered since the agent started.
+func TestShutdownBeforeTheRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		supervisor := agent.NewSupervisor(agent.Config{})
+		if pods := supervisor.Active(t.Context()); len(pods) > 0 {
+			t.Errorf("active pods: got %d, want none", len(pods))
+		}
+		<-supervisor.Evict(t.Context(), "any", agent.Eviction{Reason: shutdown.Reason})
+		supervisor.CallOff(t.Context(), shutdown.Reason)
 	})
 }
 

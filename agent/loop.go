@@ -40,9 +40,13 @@ func (l *loop) post(f func()) {
 	}
 }
 
-// do makes the loop call f, and reports whether the call has returned. It has not if the loop has ended, or if ctx ends
-// before; in that case f may still be called later. A caller who wants something of the loop calls get or ask.
+// do makes the loop call f, and reports whether the call has returned. It has not if the loop has not begun, as with
+// post, if it has ended, or if ctx ends before; in that case f may still be called later. A caller who wants something
+// of the loop calls get or ask.
 func (l *loop) do(ctx context.Context, f func()) bool {
+	if !latest.Closed(l.began) {
+		return false
+	}
 	done := make(chan struct{})
 	select {
 	case l.calls <- func() { f(); close(done) }:
@@ -77,6 +81,10 @@ func ask[T any](ctx context.Context, l *loop, f func() T) (answer T, err error) 
 	if err := l.waiting(); err != nil {
 		return answer, err
 	}
+	select {
+	case <-l.began:
+	case <-ctx.Done():
+	}
 	answer, ok := get(ctx, l, f)
 	if !ok {
 		return answer, cmp.Or(ctx.Err(), errEnding)
@@ -86,9 +94,6 @@ func ask[T any](ctx context.Context, l *loop, f func() T) (answer T, err error) 
 
 // answers returns an error if the loop does not answer before ctx ends. Before the loop has begun it returns nil.
 func (l *loop) answers(ctx context.Context) error {
-	if !latest.Closed(l.began) {
-		return nil
-	}
 	l.do(ctx, func() {})
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("supervisor does not answer: %w", err)

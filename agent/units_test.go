@@ -47,6 +47,7 @@ func TestUnknownNetwork(t *testing.T) {
 // TestGivenUpCall checks that nobody looks at what the loop is still collecting for a caller who has given up.
 func TestGivenUpCall(t *testing.T) {
 	s := &Supervisor{loop: newLoop(nil), table: newTable(nil)}
+	close(s.loop.began)
 	cfg := Config{Log: discard()}.complete()
 	for _, uid := range []types.UID{"1", "2"} {
 		s.table.workers[uid] = &entry{source: &corev1.Pod{}, worker: newWorker(cfg, runtimeFacts{}, func() {})}
