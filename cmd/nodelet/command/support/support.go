@@ -203,6 +203,10 @@ func redact(text []byte) []byte {
 	return secrets().ReplaceAll(text, []byte("${1}${2}${3}${4}${6}${7}${9}[redacted]${5}${8}"))
 }
 
+// commandToEnd matches the command or the output of a hook or a probe, and all that follows it. In a text of its own,
+// unlike in a log, no line says whether it continues the one before.
+var commandToEnd = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?is)(` + commands + `).*`) })
+
 // secretName matches the name of a secret.
 var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)` + secretNames + `$`) })
 
@@ -211,7 +215,7 @@ var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 func redactTree(tree any) any {
 	switch v := tree.(type) {
 	case string:
-		return string(redact([]byte(v)))
+		return string(redact(commandToEnd().ReplaceAll([]byte(v), []byte("${1}[redacted]"))))
 	case []any:
 		for i, e := range v {
 			v[i] = redactTree(e)

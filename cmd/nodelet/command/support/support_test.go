@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/cmd/nodelet/command"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/probes"
 )
 
 const canary = "c4n4ry-5ecret"
@@ -69,6 +71,19 @@ func TestChecksOfRunningAgent(t *testing.T) {
 	}
 }
 
+// failedHook returns the error of a hook with a command of more than one line and an output.
+func failedHook(t *testing.T) error {
+	command := []string{"sh", "-c", "set -e\ncli -a " + canary + "\n"}
+	return probes.RunHook(t.Context(), &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}},
+		probes.HookTarget{
+			Pod:       "web",
+			Container: &corev1.Container{Name: "app"},
+			Exec: func(context.Context, string, []string, time.Duration) ([]byte, int32, error) {
+				return []byte(canary + "\n" + canary), 1, nil
+			},
+		})
+}
+
 // TestPodsKeepTheirSecrets fills each field of a pod in which users put passwords, and looks for them in an archive.
 func TestPodsKeepTheirSecrets(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -93,7 +108,7 @@ func TestPodsKeepTheirSecrets(t *testing.T) {
 		LastTerminationState: corev1.ContainerState{Terminated: neverStarted},
 	}, {
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: podutil.ReasonPostStartHook,
-			Message: `exec lifecycle hook (["sh" "-c" "` + canary + `"]) for container "app": command exited with code 1`}},
+			Message: failedHook(t).Error()}},
 	}}
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
 		LastTerminationState: corev1.ContainerState{Terminated: end},
@@ -101,6 +116,7 @@ func TestPodsKeepTheirSecrets(t *testing.T) {
 	explanation := &agent.Explanation{
 		Waits: []agent.Wait{
 			{Why: `Readiness probe failed: command timed out: "cli -a ` + canary + `" timed out after 1s`, Probe: true},
+			{Why: failedHook(t).Error()},
 			{Why: "pull image: not found"},
 		},
 		Ends: []agent.End{{Message: canary, Error: neverStarted.Message}},
@@ -153,7 +169,7 @@ func TestLogsAreRedacted(t *testing.T) {
 		`{"auths":{"r.io":{"auth":"` + canary + `"}}}`,
 		"client-key-data: " + canary + " .dockerconfigjson: " + canary,
 		"-----BEGIN RSA PRIVATE KEY-----\n" + canary + "\n-----END RSA PRIVATE KEY-----",
-		`err="exec lifecycle hook ([\"cli\" \"-a\" \"` + canary + `\"]) for container \"app\": message: \"` + canary + `\""`,
+		fmt.Sprintf("err=%q", failedHook(t)),
 		`"Exec lifecycle hook failed" execCommand=["cli","-a","` + canary + `"] message="` + canary + `"`,
 		`"Probe failed" output="command timed out: \"cli -a ` + canary + `\" timed out after 1s"`,
 		`{"msg":"Exec lifecycle hook failed","execCommand":["cli","-a","` + canary + `"],"message":"` + canary + `"}`,
