@@ -269,7 +269,7 @@ func (ru *rules) ended(w *world, c *podstate.Container) {
 		f.ranFor = c.FinishedAt.Sub(c.StartedAt)
 		f.long = f.ranFor >= podstate.BackoffReset
 	}
-	if ru.cutOff(c.Name, c.ID) || ru.unseen(c.Name, c.ID) {
+	if ru.cutOff(c.Name, c.ID) {
 		ru.byStop = append(ru.byStop, *c)
 	} else {
 		ru.ownEnd(c)

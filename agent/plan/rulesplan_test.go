@@ -264,8 +264,7 @@ func (ru *rules) mayEnd() {
 	}
 	for name, role := range ru.roles {
 		last := ru.last[name]
-		failed := last != nil && last.ended && (ru.counted(name, last.id, last.code) != 0 || last.starved) &&
-			!ru.mayRunAgain(name, ru.counted(name, last.id, last.code)) &&
+		failed := last != nil && last.ended && (last.code != 0 || last.starved) && !ru.mayRunAgain(name, last.code) &&
 			(!last.starved || ru.policy(name) == corev1.RestartPolicyNever)
 		lost := last != nil && podstate.Newest(ru.l.containers, name) == nil && !ru.mayRunAgain(name, podstate.ExitUnknown)
 		if role == podutil.RoleInit && !ru.owed[name] && (failed || lost) {
@@ -358,7 +357,7 @@ func (ru *rules) policy(name string) corev1.RestartPolicy {
 
 // mustRunAgain reports whether an instance that has exited with code is followed by another.
 func (ru *rules) mustRunAgain(name, id string, code int32) bool {
-	return ru.mayRunAgain(name, ru.counted(name, id, code)) || ru.cutOff(name, id)
+	return ru.mayRunAgain(name, code) || ru.cutOff(name, id)
 }
 
 // replaced reports whether the agent has stopped an instance because of a new spec or a resize.
@@ -368,51 +367,11 @@ func (ru *rules) replaced(id string) bool {
 
 // cutOff reports whether the agent has stopped an instance whose work is not done, so that another follows whatever its
 // exit code: it was replaced, or, unless its restart policy is Never, a probe has failed, its sandbox was lost, or its
-// state was not known. In that state an app container runs again even with the policy Never, while others go on.
+// state was not known.
 func (ru *rules) cutOff(name, id string) bool {
-	if ru.unseen(name, id) {
-		return ru.roles[name] == podutil.RoleApp && ru.othersGoOn(name)
-	}
 	switch ru.stopped[id] {
 	case podstate.CauseProbe, podstate.CauseSandbox, podstate.CauseUnknown:
 		return ru.roles[name] != podutil.RoleEphemeral && ru.policy(name) != corev1.RestartPolicyNever
 	}
 	return ru.replaced(id)
-}
-
-// unseen reports whether nothing follows from the exit code of an instance: the agent has stopped it because its state
-// was not known, and its restart policy is Never.
-func (ru *rules) unseen(name, id string) bool {
-	return ru.stopped[id] == podstate.CauseUnknown && ru.policy(name) == corev1.RestartPolicyNever &&
-		ru.roles[name] != podutil.RoleEphemeral
-}
-
-// counted returns the code that counts for an instance that has exited with code.
-func (ru *rules) counted(name, id string, code int32) int32 {
-	if ru.unseen(name, id) {
-		return podstate.ExitUnknown
-	}
-	return code
-}
-
-// othersGoOn reports whether another app container than the named one runs, or is going to.
-func (ru *rules) othersGoOn(than string) bool {
-	for name, role := range ru.roles {
-		if name == than || role != podutil.RoleApp {
-			continue
-		}
-		c := podstate.Newest(ru.l.containers, name)
-		switch {
-		case c == nil && ru.forgotten[name]:
-		case c == nil || c.State == podstate.ContainerCreated || c.State == podstate.ContainerRunning:
-			return true
-		case c.State == podstate.ContainerUnknown || ru.unseen(name, c.ID):
-			if ru.mayRunAgain(name, podstate.ExitUnknown) {
-				return true
-			}
-		case ru.mustRunAgain(name, c.ID, c.ExitCode):
-			return true
-		}
-	}
-	return false
 }

@@ -234,10 +234,8 @@ func (ru *rules) workKept(s podstate.CreateContainer) {
 func (ru *rules) policyKept(s podstate.CreateContainer, last *instanceFact) {
 	switch {
 	case !last.ended, ru.forgotten[s.Name], ru.mustRunAgain(s.Name, last.id, last.code):
-	case ru.unseen(s.Name, last.id) && len(ru.forgotten) > 0: // whether others go on is not known
 	case last.starved && ru.policy(s.Name) != corev1.RestartPolicyNever:
-	case ru.roles[s.Name] == podutil.RoleInit && ru.counted(s.Name, last.id, last.code) == 0 && !last.starved &&
-		last.sandbox != s.SandboxID:
+	case ru.roles[s.Name] == podutil.RoleInit && last.code == 0 && !last.starved && last.sandbox != s.SandboxID:
 	default:
 		ru.breaks("%s although %s has exited with %d", s, last.id, last.code)
 	}

@@ -191,19 +191,16 @@ func (ru *rules) ownResult() result {
 	own := resultSucceeded
 	for name, role := range ru.roles {
 		c := podstate.Newest(ru.l.containers, name)
-		ended, code := c != nil && c.State == podstate.ContainerExited, int32(0)
-		if ended {
-			code = ru.counted(name, c.ID, c.ExitCode)
-		}
+		ended := c != nil && c.State == podstate.ContainerExited
 		switch {
 		case role == podutil.RoleSidecar && !ru.forgotten[name] || role == podutil.RoleEphemeral:
 		case ru.forgotten[name] || ru.resetAsked,
-			role == podutil.RoleInit && ended && (code != 0 || c.Reason == "OOMKilled"):
+			role == podutil.RoleInit && ended && (c.ExitCode != 0 || c.Reason == "OOMKilled"):
 			return resultUnknown
 		case role == podutil.RoleInit:
 		case !ended || ru.mustRunAgain(name, c.ID, c.ExitCode):
 			own = resultStopped
-		case code != 0 && own == resultSucceeded:
+		case c.ExitCode != 0 && own == resultSucceeded:
 			own = resultFailed
 		}
 	}

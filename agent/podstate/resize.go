@@ -1,7 +1,6 @@
 package podstate
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,7 +91,7 @@ func (s *Slot) actual(g ContainerAllocation) *corev1.ResourceRequirements {
 	return s.state.Allocation.madeWith(s.Last)
 }
 
-// shownWith reports whether the status shows that the newest instance has the allocated resources. It may not show
+// shownWith reports whether the status shows that the newest instance has the allocated resources. It does not show
 // limits that are the pod's; the runtime does.
 func (s *Slot) shownWith(g ContainerAllocation) bool {
 	st := s.Reported
@@ -162,7 +161,7 @@ func (s *Slot) shownDone() bool {
 // are not known.
 func (s *Slot) ReportedResources() *corev1.ResourceRequirements {
 	if !s.ResizeRestarts() && !s.ResizesInPlace() {
-		return s.enforced()
+		return &s.Spec.Resources
 	}
 	if st := s.Reported; shows(st, s.Last.ID) && st.Resources != nil {
 		return st.Resources
@@ -172,25 +171,4 @@ func (s *Slot) ReportedResources() *corev1.ResourceRequirements {
 		return has
 	}
 	return nil
-}
-
-// enforced returns the resources of the spec. As with the kubelet, the limits of a running instance include those of
-// the pod that replace missing ones, if it has limits of its own.
-func (s *Slot) enforced() *corev1.ResourceRequirements {
-	own := &s.Spec.Resources
-	g, ok := s.allocated()
-	if !ok || len(own.Limits) == 0 || !g.bounded() || podutil.SameResources(
-		corev1.ResourceRequirements{Limits: own.Limits}, corev1.ResourceRequirements{Limits: g.Resources.Limits}) {
-		return own
-	}
-	out := own.DeepCopy()
-	maps.Copy(out.Limits, g.Resources.Limits)
-	return out
-}
-
-// bounded reports whether the limits for CPU and memory are set for the container. That for CPU is not if its CPUs are
-// its own, or if the node sets none.
-func (a ContainerAllocation) bounded() bool {
-	_, cpu := a.Resources.Limits[corev1.ResourceCPU]
-	return !cpu || a.Size.Quota > 0
 }

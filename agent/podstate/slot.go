@@ -262,7 +262,7 @@ func (s *Slot) RestartsAfter(exitCode int32, reason string) bool {
 // code: its work was not done.
 func (s *Slot) StoppedToRestart() bool {
 	stop := s.stopped()
-	return stop.Replaces() || stop.interrupts() && !s.NeverRestarts() || stop.Cause == CauseUnknown && s.Missed()
+	return stop.Replaces() || stop.interrupts() && !s.NeverRestarts()
 }
 
 // InitIncomplete reports whether the newest instance of an init container, which has exited, has not done its work.

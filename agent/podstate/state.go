@@ -44,7 +44,6 @@ func New(d Desired, o Observed) *State {
 	// reset if it went on: Completed relies on that.
 	s.Current = s.usableSandbox()
 	s.fillSlots()
-	s.settleUnknown()
 	s.findPassed()
 	s.Initialized = s.pastInit()
 	s.findReset()

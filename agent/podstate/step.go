@@ -195,7 +195,7 @@ func (s StopContainer) Replaces() bool { return s.Cause == CauseSpec || s.Cause 
 func (s StopContainer) Unhealthy() bool { return s.Cause == CauseProbe }
 
 // interrupts reports whether the stop cuts off work that must be done again: a new instance follows, unless the restart
-// policy is Never; see also Missed.
+// policy is Never.
 func (s StopContainer) interrupts() bool {
 	return s.Unhealthy() || s.Cause == CauseSandbox || s.Cause == CauseUnknown
 }

@@ -31,9 +31,6 @@ func (b *builder) waitingReason(slot *podstate.Slot) (reason, message string) {
 		case podstate.ContainerRunning:
 			return b.hookFailure(slot)
 		case podstate.ContainerUnknown:
-			if slot.Missed() {
-				return b.notStarted(), "" // see below
-			}
 			return "", ""
 		case podstate.ContainerExited:
 			if slot.Role == podutil.RoleInit && (slot.Passed || !slot.InitIncomplete()) ||
