@@ -164,9 +164,9 @@ managers: ## compare CPU, memory and topology policies with the kubelet's on 37 
 	@cd test/managers && go test -count=1 -timeout 60m -v -args -requests $(REQUESTS)
 
 .PHONY: differential
-differential: build ## run the same pods on the kubelet and on nodelet and compare; ONLY=pattern selects some
+differential: build ## run the same pods on both agents and compare; ONLY=pattern, or random ones: PODS=40 SEED=1
 	@echo "==> differential test (about 15 minutes)"
-	@go run ./test/differential
+	@go run ./test/differential $(if $(PODS),-random $(PODS) -seed $(or $(SEED),1))
 
 .PHONY: load
 load: ## 200 concurrent execs and 500 followed logs for a minute, and the memory they leave in use

@@ -26,15 +26,8 @@ func compare(kubelet, nodelet sightings) (found []string) {
 		}
 		fa, fb := factsOf(a), factsOf(b)
 		for _, kind := range union(fa.sets, fb.sets) {
-			for _, line := range fa.sets[kind] {
-				if !slices.Contains(fb.sets[kind], line) {
-					found = append(found, pod+" "+kind+" -"+line)
-				}
-			}
-			for _, line := range fb.sets[kind] {
-				if !slices.Contains(fa.sets[kind], line) {
-					found = append(found, pod+" "+kind+" +"+line)
-				}
+			for _, line := range setDifferences(kind, fa.sets[kind], fb.sets[kind]) {
+				found = append(found, pod+" "+kind+" "+line)
 			}
 		}
 		for _, kind := range union(fa.sequences, fb.sequences) {
@@ -46,6 +39,27 @@ func compare(kubelet, nodelet sightings) (found []string) {
 			if !slices.Equal(x, y) {
 				found = append(found, pod+" "+kind+" -"+strings.Join(x, " > "), pod+" "+kind+" +"+strings.Join(y, " > "))
 			}
+		}
+	}
+	return found
+}
+
+// setDifferences lists what only one agent has. A configuration that the other one has not made is one line.
+func setDifferences(kind string, kubelet, nodelet []string) (found []string) {
+	if strings.HasPrefix(kind, "config ") && len(kubelet) == 0 {
+		return []string{"+was made"}
+	}
+	if strings.HasPrefix(kind, "config ") && len(nodelet) == 0 {
+		return []string{"-was made"}
+	}
+	for _, line := range kubelet {
+		if !slices.Contains(nodelet, line) {
+			found = append(found, "-"+line)
+		}
+	}
+	for _, line := range nodelet {
+		if !slices.Contains(kubelet, line) {
+			found = append(found, "+"+line)
 		}
 	}
 	return found

@@ -98,6 +98,38 @@ func TestMissingSequenceDiffers(t *testing.T) {
 	}
 }
 
+// TestConfigurationOfOneAgent has one line for a container that only one agent has made.
+func TestConfigurationOfOneAgent(t *testing.T) {
+	made := &sighting{Reached: true, Calls: []call{{Container: "app", Text: "create 0", Config: `{"a": 1, "b": 2}`}}}
+	none := &sighting{Reached: true}
+	for want, pair := range map[string][2]*sighting{
+		"web config app -was made": {made, none}, "web config app +was made": {none, made},
+	} {
+		found := compare(sightings{"web": pair[0]}, sightings{"web": pair[1]})
+		found = slices.DeleteFunc(found, func(d string) bool { return !strings.Contains(d, " config ") })
+		if !slices.Equal(found, []string{want}) {
+			t.Errorf("got differences %q, want %q", found, want)
+		}
+	}
+}
+
+// TestRandomPodAtRest compares neither the steps on the way to the last status nor the rest of a grace period.
+func TestRandomPodAtRest(t *testing.T) {
+	pod := func(grace string, before ...corev1.PodStatus) *sighting {
+		last := statusOf(corev1.PodRunning, running("app"))
+		return &sighting{Until: rest, Reached: true, Rested: last, Statuses: append(before, last),
+			Calls: []call{{Container: "app", Text: "stop 0" + grace}}}
+	}
+	a, b := pod(" within 3s", statusOf(corev1.PodPending)), pod(" within 2s")
+	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) > 0 {
+		t.Errorf("got differences %q, want none", found)
+	}
+	b.Calls = append(b.Calls, call{Container: "app", Text: "start 1"})
+	if found := compare(sightings{"web": a}, sightings{"web": b}); len(found) != 2 {
+		t.Errorf("got differences %q, want that of the calls", found)
+	}
+}
+
 // TestSpoiledPodIsNeverKnown has a known difference that matches all of a pod that was not seen or reached nothing.
 func TestSpoiledPodIsNeverKnown(t *testing.T) {
 	for _, d := range []string{"web pod -was seen", "web reached -false", "web reached +false"} {

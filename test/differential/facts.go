@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,17 +22,14 @@ type facts struct {
 //   - generated values (UIDs, IDs, addresses, times, random suffixes) count as equal;
 //   - all fields of the last status before the deletion count, except the state of a container that restarts again and
 //     again ("restarts N");
-//
-// - from earlier statuses, the phases, the states of each container and each condition count, each as a sequence
-// without
-//
-//	  repeats. The number of intermediate states depends on timing, so these do not count: waiting before the first
-//	  instance or between two, the exit of an instance that another one follows, how a failing pull alternates with its
-//	  back-off, and another reason to be not ready before the pod terminates;
-//	- the type, reason, object and message of events count; their number and order do not;
-//	- the calls to the runtime that change something count, in their order for each container. The time at which exited
-//	  instances and sandboxes are removed does not count, nor does the number of times that a probe runs;
-//	- all fields of the configurations of the first sandbox and the first instance of each container count.
+//   - from earlier statuses, the phases, the states of each container and each condition count, each as a sequence
+//     without repeats, except for random pods. The number of intermediate states depends on timing, so these do not
+//     count: waiting before the first instance or between two, the exit of an instance that another one follows, how a
+//     failing pull alternates with its back-off, and another reason to be not ready before the pod terminates;
+//   - the type, reason, object and message of events count; their number and order do not;
+//   - the calls to the runtime that change something count, in their order for each container. The time at which exited
+//     instances and sandboxes are removed does not count, nor does the number of times that a probe runs;
+//   - all fields of the configurations of the first sandbox and the first instance of each container count.
 func factsOf(s *sighting) facts {
 	f := facts{sets: map[string][]string{}, sequences: map[string][]string{}}
 	hide := hider(s)
@@ -56,6 +54,8 @@ func factsOf(s *sighting) facts {
 		case strings.HasPrefix(c.Text, "remove"):
 		case strings.HasPrefix(c.Text, "exec"):
 			f.sets["execs"] = append(f.sets["execs"], c.Container+" "+hide(execIn.ReplaceAllString(c.Text, "exec")))
+		case s.Until == rest: // how much of the grace period is left for a sidecar depends on the machine
+			f.sequences[kind] = append(f.sequences[kind], stopWithin.ReplaceAllString(c.Text, ""))
 		default:
 			f.sequences[kind] = append(f.sequences[kind], c.Text)
 		}
@@ -66,6 +66,9 @@ func factsOf(s *sighting) facts {
 	for kind, all := range f.sets {
 		slices.Sort(all)
 		f.sets[kind] = slices.Compact(all)
+	}
+	if s.Until == rest { // how far the steps of a pod that does many things were seen depends on the machine
+		maps.DeleteFunc(f.sequences, func(kind string, _ []string) bool { return !strings.HasPrefix(kind, "calls ") })
 	}
 	for kind, all := range f.sequences {
 		f.sequences[kind] = steps(kind, slices.Compact(all))
@@ -93,6 +96,8 @@ func steps(kind string, all []string) (kept []string) {
 	}
 	return slices.Compact(kept)
 }
+
+var stopWithin = regexp.MustCompile(` within \d+s$`)
 
 var execIn = regexp.MustCompile(`exec in \d+`)
 
@@ -159,7 +164,9 @@ var made = []struct {
 	{regexp.MustCompile(`\b10\.(244|77)\.\d+\.\d+\b`), "IP"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-X"},
-	{regexp.MustCompile(`/containers/([a-z-]+)/([0-9a-f]{8}|termination-\d+)\b`), "/containers/$1/X"},
+	{regexp.MustCompile(`/containers/([a-z0-9-]+)/([0-9a-f]{8}|termination-\d+)\b`), "/containers/$1/X"},
+	// what other pods of the same wave have
+	{regexp.MustCompile(`\bused: \d+, capacity`), "used: N, capacity"},
 	{regexp.MustCompile(`(in|after) [0-9.]+m?s\b( \([^)]*waiting\))?`), "$1 TIME"},
 }
 

@@ -8,16 +8,20 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/test/testbed"
 )
 
 type options struct {
 	name, bin, corpus, known, reports, only string
-	wave                                    int
+	wave, random                            int
+	seed                                    uint64
 	again                                   bool
 }
 
@@ -32,6 +36,8 @@ func main() {
 	flag.StringVar(&o.only, "only", os.Getenv("ONLY"),
 		"run the pods whose name matches this `pattern` of the shell's kind")
 	flag.IntVar(&o.wave, "wave", 12, "`number` of pods at a time")
+	flag.IntVar(&o.random, "random", 0, "`number` of random pods to run instead of those of the corpus")
+	flag.Uint64Var(&o.seed, "seed", 1, "`seed` of the first random pod; the next one has the next seed")
 	flag.BoolVar(&o.again, "again", false, "compare what was seen before and run nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -50,23 +56,19 @@ func differential(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.reports, 0o755); err != nil {
 		return err
 	}
-	seen := map[testbed.AgentKind]sightings{}
-	for _, agent := range []testbed.AgentKind{testbed.Kubelet, testbed.Nodelet} {
-		file := filepath.Join(o.reports, string(agent)+".json")
-		if !o.again {
-			all, err := runAgent(ctx, o, agent)
-			if err == nil {
-				err = all.write(file)
-			}
-			if err != nil {
-				return fmt.Errorf("watch pods on %s: %w", agent, err)
-			}
-		}
-		if seen[agent], err = readSightings(file); err != nil {
+	pods, err := o.pods()
+	if err != nil {
+		return err
+	}
+	found, err := runBoth(ctx, o, pods)
+	if err != nil {
+		return err
+	}
+	if o.random > 0 && !o.again {
+		if found, err = confirm(ctx, o, pods, found); err != nil {
 			return err
 		}
 	}
-	found := compare(seen[testbed.Kubelet], seen[testbed.Nodelet])
 	out, err := os.Create(filepath.Join(o.reports, "differences.txt"))
 	if err != nil {
 		return err
@@ -75,15 +77,54 @@ func differential(ctx context.Context, o options) error {
 	for _, d := range found {
 		fmt.Fprintln(out, d)
 	}
-	return known.judge(os.Stdout, found, len(seen[testbed.Nodelet]), o.only == "")
+	return known.judge(os.Stdout, found, len(pods), o.only == "" && o.random == 0)
 }
 
-// runAgent runs the corpus with one agent.
-func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sightings, error) {
-	pods, err := readCorpus(o.corpus, o.only)
-	if err != nil {
-		return nil, err
+// pods returns the pods to compare.
+func (o *options) pods() ([]*corev1.Pod, error) {
+	if o.random > 0 {
+		return randomPods(o.seed, o.random), nil
 	}
+	return readCorpus(o.corpus, o.only)
+}
+
+// runBoth runs pods with both agents, and returns the differences.
+func runBoth(ctx context.Context, o options, pods []*corev1.Pod) ([]string, error) {
+	seen := map[testbed.AgentKind]sightings{}
+	for _, agent := range []testbed.AgentKind{testbed.Kubelet, testbed.Nodelet} {
+		file := filepath.Join(o.reports, string(agent)+".json")
+		if !o.again {
+			all, err := runAgent(ctx, o, agent, pods)
+			if err == nil {
+				err = all.write(file)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("watch pods on %s: %w", agent, err)
+			}
+		}
+		var err error
+		if seen[agent], err = readSightings(file); err != nil {
+			return nil, err
+		}
+	}
+	return compare(seen[testbed.Kubelet], seen[testbed.Nodelet]), nil
+}
+
+// confirm runs the random pods that differ once more, and returns the differences that are there again: the others are
+// chance. Then the reports have these pods alone.
+func confirm(ctx context.Context, o options, pods []*corev1.Pod, found []string) ([]string, error) {
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
+		return !slices.ContainsFunc(found, func(d string) bool { return strings.HasPrefix(d, pod.Name+" ") })
+	})
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	again, err := runBoth(ctx, o, pods)
+	return slices.DeleteFunc(again, func(d string) bool { return !slices.Contains(found, d) }), err
+}
+
+// runAgent runs pods with one agent.
+func runAgent(ctx context.Context, o options, agent testbed.AgentKind, pods []*corev1.Pod) (sightings, error) {
 	temp, err := os.MkdirTemp("", "differential-")
 	if err != nil {
 		return nil, err
@@ -95,6 +136,10 @@ func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sighting
 		return nil, err
 	}
 	defer release()
+	config := map[string]any{"containerRuntimeEndpoint": "unix://" + socket}
+	if o.random > 0 { // they restart often
+		config["crashLoopBackOff"] = map[string]any{"maxContainerRestartPeriod": "1s"}
+	}
 	unshare, err := share()
 	if err != nil {
 		return nil, err
@@ -105,7 +150,7 @@ func runAgent(ctx context.Context, o options, agent testbed.AgentKind) (sighting
 		NodeletBin:  o.bin,
 		AgentArgs:   []string{"-v=4"},
 		Progress:    os.Stderr,
-		AgentConfig: map[string]any{"containerRuntimeEndpoint": "unix://" + socket},
+		AgentConfig: config,
 	})
 	if err != nil {
 		return nil, err

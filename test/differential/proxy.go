@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -24,6 +25,8 @@ type call struct {
 // proxy runs between an agent and the runtime and records the calls that change something.
 type proxy struct {
 	through *criproxy.Proxy
+	// starting counts the calls under way that start something.
+	starting atomic.Int32
 
 	mu    sync.Mutex
 	calls []call
@@ -44,6 +47,11 @@ func (p *proxy) close() { p.through.Close() }
 
 // handle forwards one call: a request, and any number of responses.
 func (p *proxy) handle(to *criproxy.Proxy, in grpc.ServerStream, method string, request []byte) error {
+	switch method {
+	case service + "RunPodSandbox", service + "CreateContainer", service + "StartContainer":
+		p.starting.Add(1)
+		defer p.starting.Add(-1)
+	}
 	before := p.before(method, request)
 	return to.Pass(in.Context(), method, request, func(answer []byte) error {
 		p.after(before, answer)

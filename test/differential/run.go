@@ -268,9 +268,13 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 	if err := r.api.Core.Post().Namespace(namespace).Resource("pods").Body(pod).Do(ctx).Error(); err != nil {
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)
 	}
-	if what, ok := strings.CutPrefix(s.Until, "event "); ok {
+	what, isEvent := strings.CutPrefix(s.Until, "event ")
+	switch {
+	case isEvent:
 		s.Reached = r.awaitEvent(ctx, pod.Name, what)
-	} else {
+	case s.Until == rest:
+		s.Reached = r.rests(ctx, s)
+	default:
 		s.Reached = r.wait(ctx, podLimit,
 			func() bool { return len(s.Statuses) > 0 && settled(s.Until, &s.Statuses[len(s.Statuses)-1]) })
 	}
@@ -299,6 +303,26 @@ func (r *run) one(ctx context.Context, pod *corev1.Pod) error {
 	}
 	s.Calls = r.proxy.of(s.UID)
 	return nil
+}
+
+// rest is the state of a pod whose status has not changed for restQuiet, while the runtime starts nothing.
+const (
+	rest      = "rest"
+	restQuiet = 15 * time.Second
+)
+
+// rests waits until a pod is at rest. It reports whether that happened within the limit.
+func (r *run) rests(ctx context.Context, s *sighting) bool {
+	for over := time.Now().Add(podLimit); time.Now().Before(over) && ctx.Err() == nil; {
+		r.mu.Lock()
+		before := len(s.Statuses)
+		r.mu.Unlock()
+		changed := r.wait(ctx, restQuiet, func() bool { return len(s.Statuses) > before })
+		if !changed && before > 1 && r.proxy.starting.Load() == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // addEvents gives each pod its events, when no new one has come for a while: an agent may write them late.
