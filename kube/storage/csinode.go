@@ -280,7 +280,8 @@ func annotate(n *storagev1.CSINode) {
 }
 
 // labelNode adds the topology of drivers to the Node's labels and their node IDs to an annotation. A label with another
-// value is an error: volumes may rely on it. drivers is called when no other driver is being added or removed.
+// value is an error: volumes may rely on it. drivers is called while csiNode is held: a driver that goes is first no
+// longer registered, and then loses its ID under the same lock, so what this adds for it does not stay.
 func (s *Storage) labelNode(ctx context.Context, drivers func() []NodeDriver) error {
 	s.csiNode.Lock() // two drivers that register at once write one annotation
 	defer s.csiNode.Unlock()
