@@ -1,7 +1,8 @@
 // Package support is the command that collects what helps to understand a problem of the node in one archive.
 //
-// It owns the list of what is collected. It collects no Secret, ConfigMap, key, kubeconfig or manifest: environment
-// variables, arguments and annotations of pods, which may hold passwords, are left out as well. It only reads. A crash
+// It owns the list of what is collected. It collects no Secret, ConfigMap, key, kubeconfig or manifest, and leaves
+// out what in pods may hold passwords: environment variables, arguments, labels, annotations and termination messages.
+// Texts such as the journal are searched for what looks like a secret. It only reads. A crash
 // leaves an incomplete archive behind.
 package support
 
@@ -42,7 +43,7 @@ func Command() *command.Command {
 		Name:    "support",
 		Args:    "[FILE]",
 		MaxArgs: 1,
-		Short:   "write an archive for a problem report, without secrets",
+		Short:   "write an archive for a problem report",
 		Long: `The archive has: versions, nodelet status and explain, the Node object, the pods without their environment,
 arguments, labels, annotations and termination messages, the configuration, the results of nodelet check, the
 journal of the units, and the mount table, pressure and limits of the machine. It has no Secrets, ConfigMaps, keys,
