@@ -38,7 +38,8 @@ const FallbackReason = "LifecycleHTTPFallback"
 // RunHook runs a postStart or preStop handler and returns when it is done; ctx bounds it (a preStop hook by the pod's
 // grace period). HTTP hooks speak HTTP/1.1, whatever protocol they name, succeed with any answer, whatever its status,
 // and fall back to plain HTTP where the server does not speak HTTPS, all as with the kubelet. tcpSocket is in the API
-// for old objects only and always fails. The errors are worded like the kubelet's.
+// for old objects only and always fails. The errors are worded like the kubelet's, which name what a command printed on
+// standard error twice.
 func RunHook(ctx context.Context, h *corev1.LifecycleHandler, t HookTarget) error {
 	switch {
 	case h.Exec != nil:
