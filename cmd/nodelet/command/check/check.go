@@ -156,8 +156,11 @@ func look(c command.Call, takeover bool, accept ...string) ([]Result, error) {
 	m := &Machine{Root: c.Root, Now: time.Now()}
 	args, before, err := m.arguments(c, takeover)
 	if err != nil {
-		return result("agent", Problem, err.Error(),
-			"start the kubelet, or name its flags without --takeover: nodelet check --config=FILE …"), nil
+		advice := "see why systemctl fails, or name the flags of the agent: nodelet check --config=FILE …"
+		if takeover {
+			advice = "start the kubelet, or name its flags without --takeover: nodelet check --config=FILE …"
+		}
+		return result("agent", Problem, err.Error(), advice), nil
 	}
 	m.Config, err = config.LoadIn(m.dir, args)
 	if _, ok := errors.AsType[*config.UsageError](err); ok {
