@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -126,7 +125,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	boot, bootErr := client.LoadConfig(cfg.Bootstrap)
 	if bootErr != nil {
 		return nil, fmt.Errorf("the node has no client certificate (%w) and cannot request one (%w): %s",
-			err, bootErr, NewKubeconfig(cfg.Node, cfg.Kubeconfig))
+			err, bootErr, c.adviceWithoutBootstrap(now))
 	}
 	c.log.Info("node has no client certificate, requesting one", "bootstrapKubeconfig", cfg.Bootstrap, "err", err)
 	c.host, c.pending = boot.Host, true
@@ -213,11 +212,7 @@ func Present(cfg ClientConfig, now time.Time) (*x509.Certificate, error) {
 // OtherNode returns the node of an agent's client certificate if the agent is another node by the machine's host name,
 // which may have changed. --hostname-override counts more than the certificate: not every cluster compares them.
 func OtherNode(c *config.Config, leaf *x509.Certificate) (node string) {
-	if leaf == nil || c.Flags["hostname-override"] != "" {
-		return ""
-	}
-	node, is := strings.CutPrefix(leaf.Subject.CommonName, userPrefix)
-	if !is || node == c.Node.Name {
+	if node = nodeOf(leaf); node == c.Node.Name || c.Flags["hostname-override"] != "" {
 		return ""
 	}
 	return node

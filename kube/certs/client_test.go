@@ -623,15 +623,24 @@ func TestNewClientErrors(t *testing.T) {
 		t.Errorf("no kubeconfig: got %v, want an error that names it", err)
 	}
 	cfg.Bootstrap = filepath.Join(c.dir, "nowhere")
-	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), cfg.Bootstrap) ||
-		!strings.Contains(err.Error(), cfg.Kubeconfig) {
-		t.Errorf("no bootstrap kubeconfig: got %v, want an error that names both files", err)
+	_, err := NewClient(cfg)
+	wantParts(t, "no bootstrap kubeconfig", err, cfg.Bootstrap, cfg.Kubeconfig, "join the cluster first")
+	if err != nil && strings.Contains(err.Error(), "control plane") {
+		t.Errorf("no bootstrap kubeconfig: got %v, want no advice to make a certificate for a node that never joined", err)
 	}
-	c.kubeconfig("kubelet.conf", c.embedded(nodeUser, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)), c.caPEM())
-	want := "--client-name " + nodeUser
-	if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), "expired at") ||
-		!strings.Contains(err.Error(), want) {
-		t.Errorf("expired certificate: got %v, want an error that says when, and how to get another: %s", err, want)
+	for _, user := range []string{nodeUser, "system:node:by-its-old-host-name"} {
+		c.kubeconfig("kubelet.conf", c.embedded(user, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)), c.caPEM())
+		_, err := NewClient(cfg)
+		wantParts(t, "expired certificate", err, "expired at", "--client-name "+user)
+	}
+}
+
+func wantParts(t *testing.T, what string, err error, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: got %v, want an error with %q", what, err, part)
+		}
 	}
 }
 

@@ -1,20 +1,36 @@
 package certs
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// NewKubeconfig says how a node gets a client certificate if it can request none.
-func NewKubeconfig(node, kubeconfig string) string {
+// NewKubeconfig says how a node gets a client certificate if it can request none. It is for the node of the certificate
+// that it has had, if there is one: its pods are those of that node, whatever the host name is now.
+func NewKubeconfig(node string, had *x509.Certificate, kubeconfig string) string {
+	node = cmp.Or(nodeOf(had), node)
 	return "put a new kubeconfig in the place of " + kubeconfig + " and restart the agent; " +
 		"on a node of the control plane, `kubeadm kubeconfig user --org system:nodes --client-name " +
 		nodeSubject(node).CommonName + "` prints one, but its server may have to be corrected"
+}
+
+// adviceWithoutBootstrap says how the node gets a certificate if its bootstrap kubeconfig cannot be used.
+func (c *Client) adviceWithoutBootstrap(now time.Time) string {
+	if _, err := os.Stat(c.cfg.Kubeconfig); errors.Is(err, fs.ErrNotExist) { // it has never joined
+		return "write a kubeconfig with a bootstrap token to " + c.cfg.Bootstrap +
+			", or join the cluster first, such as with kubeadm join"
+	}
+	had := c.cfg
+	had.Bootstrap = "" // else an expired certificate is an error
+	leaf, _ := Present(had, now)
+	return NewKubeconfig(c.cfg.Node, leaf, c.cfg.Kubeconfig)
 }
 
 // explain adds to an error of a request to the API server what to do about it. with is the file of the credentials.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -47,6 +48,18 @@ const userPrefix = "system:node:"
 // nodeSubject is the subject of the certificates of a node, by which the API server recognizes it.
 func nodeSubject(node string) pkix.Name {
 	return pkix.Name{CommonName: userPrefix + node, Organization: []string{"system:nodes"}}
+}
+
+// nodeOf returns the node of a client certificate; "" if there is none.
+func nodeOf(leaf *x509.Certificate) string {
+	if leaf == nil {
+		return ""
+	}
+	node, is := strings.CutPrefix(leaf.Subject.CommonName, userPrefix)
+	if !is {
+		return ""
+	}
+	return node
 }
 
 // refusedError is the error of a request that will never be answered with a certificate: the next one needs another

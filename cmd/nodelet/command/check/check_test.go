@@ -456,6 +456,9 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("expired: got advice %q, want how to get another kubeconfig", advice)
 	}
 	files := map[string]string{"/k": kubeconfig(t, -1, "system:node:old"), "/b": ""}
+	renamed := newMachine(t, files, "--kubeconfig=/k", "--hostname-override=")
+	want(t, "expired, of another node", renamed.identity(t.Context()),
+		"problem the client certificate is that of node old, not of ")
 	boot = newMachine(t, files, "--kubeconfig=/k", "--bootstrap-kubeconfig=/b")
 	want(t, "expired, bootstrap", boot.identity(t.Context()), "ok requests its certificate")
 	for user, line := range map[string]string{
@@ -564,6 +567,22 @@ func TestUnreadableConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "no systemd", got, "problem find the kubelet: this machine does not run systemd")
+}
+
+// TestSystemdDoesNotAnswer checks that the advice is to start the kubelet only if it is to be replaced.
+func TestSystemdDoesNotAnswer(t *testing.T) {
+	m := newMachine(t, map[string]string{"/run/systemd/system/x": "", "/bin/systemctl": "#!/bin/sh\nexit 1\n"})
+	t.Setenv("PATH", m.path("/bin"))
+	for takeover, advice := range map[bool]string{false: "see why systemctl fails", true: "start the kubelet"} {
+		got, err := look(command.Call{Context: t.Context(), Root: m.Root}, takeover)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, "systemctl fails", got, "problem exit status 1")
+		if !strings.HasPrefix(got[0].Advice, advice) {
+			t.Errorf("takeover %t: got advice %q, want %q", takeover, got[0].Advice, advice)
+		}
+	}
 }
 
 // TestLinkedPods checks that a link out of the root directory in the place of a directory of volumes is a problem, and

@@ -256,17 +256,18 @@ func (m *Machine) identity(context.Context) []Result {
 		return nil
 	case err != nil:
 		return result("identity", Problem, err.Error(),
-			"correct it, or "+certs.NewKubeconfig(m.Config.Node.Name, p.Kubeconfig))
+			"correct it, or "+certs.NewKubeconfig(m.Config.Node.Name, nil, p.Kubeconfig))
 	case leaf == nil:
 		return result("identity", OK, "kubeconfig "+p.Kubeconfig, "")
-	case expired:
-		return result("identity", Problem, "the client certificate expired at "+leaf.NotAfter.Format(time.RFC3339),
-			certs.NewKubeconfig(m.Config.Node.Name, p.Kubeconfig))
 	}
 	if node := certs.OtherNode(m.Config, leaf); node != "" {
 		return result("identity", Problem, "the client certificate is that of node "+node+", not of "+m.Config.Node.Name,
 			"add --hostname-override="+node+", or join the cluster again with kubeadm reset and kubeadm join, "+
 				"which ends all pods")
+	}
+	if expired {
+		return result("identity", Problem, "the client certificate expired at "+leaf.NotAfter.Format(time.RFC3339),
+			certs.NewKubeconfig(m.Config.Node.Name, leaf, p.Kubeconfig))
 	}
 	left := leaf.NotAfter.Sub(m.Now)
 	if left < certificateDays*24*time.Hour && !m.Config.Kubelet.RotateCertificates {
