@@ -105,17 +105,25 @@ func (k *knownDifferences) add(line, reason string) error {
 // spoiled matches the differences of a pod that does not test what it is for. No pattern stands for them.
 var spoiled = regexp.MustCompile(`^\S+ (pod|reached) [-+]`)
 
+// of returns the pattern that stands for a difference; nil if there is none.
+func (k knownDifferences) of(d string) *knownDifference {
+	i := slices.IndexFunc(k, func(known *knownDifference) bool { return known.matches.MatchString(d) })
+	if i < 0 || spoiled.MatchString(d) {
+		return nil
+	}
+	return k[i]
+}
+
 // judge prints known differences by their reasons, and returns an error for all others. If all pods ran, it also
 // prints the patterns that match nothing.
 func (k knownDifferences) judge(w io.Writer, found []string, pods int, all bool) error {
 	var unknown []string
 	for _, d := range found {
-		i := slices.IndexFunc(k, func(known *knownDifference) bool { return known.matches.MatchString(d) })
-		if i < 0 || spoiled.MatchString(d) {
+		if reason := k.of(d); reason != nil {
+			reason.used++
+		} else {
 			unknown = append(unknown, d)
-			continue
 		}
-		k[i].used++
 	}
 	fmt.Fprintf(w, "%d pods, %d differences, %d of them known\n", pods, len(found), len(found)-len(unknown))
 	for _, known := range k {

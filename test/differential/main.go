@@ -65,7 +65,7 @@ func differential(ctx context.Context, o options) error {
 		return err
 	}
 	if o.random > 0 && !o.again {
-		if found, err = confirm(ctx, o, pods, found); err != nil {
+		if found, err = confirm(ctx, o, known, pods, found); err != nil {
 			return err
 		}
 	}
@@ -110,17 +110,22 @@ func runBoth(ctx context.Context, o options, pods []*corev1.Pod) ([]string, erro
 	return compare(seen[testbed.Kubelet], seen[testbed.Nodelet]), nil
 }
 
-// confirm runs the random pods that differ once more, and returns the differences that are there again: the others are
-// chance. Then the reports have these pods alone.
-func confirm(ctx context.Context, o options, pods []*corev1.Pod, found []string) ([]string, error) {
-	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
-		return !slices.ContainsFunc(found, func(d string) bool { return strings.HasPrefix(d, pod.Name+" ") })
+// confirm runs the random pods with unknown differences once more. It returns the known differences, and the unknown
+// ones that are there again: the others are chance. Then the reports have the pods that ran again alone.
+func confirm(
+	ctx context.Context, o options, known knownDifferences, pods []*corev1.Pod, found []string,
+) ([]string, error) {
+	isKnown := func(d string) bool { return known.of(d) != nil }
+	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
+		return !slices.ContainsFunc(found, func(d string) bool {
+			return strings.HasPrefix(d, pod.Name+" ") && !isKnown(d)
+		})
 	})
 	if len(pods) == 0 {
-		return nil, nil
+		return found, nil
 	}
 	again, err := runBoth(ctx, o, pods)
-	return slices.DeleteFunc(again, func(d string) bool { return !slices.Contains(found, d) }), err
+	return slices.DeleteFunc(found, func(d string) bool { return !isKnown(d) && !slices.Contains(again, d) }), err
 }
 
 // runAgent runs pods with one agent.
