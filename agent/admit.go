@@ -118,7 +118,7 @@ func (d *dispatcher) reject(e *entry, r *podstate.Rejection) {
 // refused counts and logs that a pod was refused, and records an event about it.
 func (c *Config) refused(pod *corev1.Pod, reason, message string) {
 	c.Metrics.Rejected(reason)
-	c.Log.Info("pod refused", "pod", nameOf(pod), "podUID", pod.UID, "reason", reason, "message", message)
+	c.Log.Info("pod refused", "pod", podutil.Name(pod), "podUID", pod.UID, "reason", reason, "message", message)
 	c.Events.PodEvent(pod, "", corev1.EventTypeWarning, reason, message)
 }
 
@@ -150,8 +150,8 @@ func (d *dispatcher) evaluate(pod *corev1.Pod) (decision admission.Decision, wai
 func (d *dispatcher) preempt(ctx context.Context, e *entry, decision admission.Decision, rest *preparation) {
 	for _, pod := range decision.Preempt {
 		victim := d.table.workers[pod.UID]
-		d.cfg.Log.Info("preempting pod to admit a critical pod", "pod", nameOf(pod), "podUID", pod.UID,
-			"resource", decision.Short, "for", nameOf(e.source))
+		d.cfg.Log.Info("preempting pod to admit a critical pod", "pod", podutil.Name(pod), "podUID", pod.UID,
+			"resource", decision.Short, "for", podutil.Name(e.source))
 		d.cfg.Events.PodEvent(pod, "", corev1.EventTypeWarning,
 			podutil.ReasonPreempting, podutil.MessagePreempted)
 		d.cfg.Metrics.Preempted(string(decision.Short))
@@ -228,7 +228,7 @@ func (d *dispatcher) discardFitting() {
 		}
 		if e.stop == nil && d.fits(e.pod()) || e.stop.Is(podstate.StopEvicted) && e.worker.isReleased() {
 			d.cfg.Log.Info("static pod that was refused or ended can run again, admitting it",
-				"pod", nameOf(e.source), "podUID", uid)
+				"pod", podutil.Name(e.source), "podUID", uid)
 			e.retryAt = time.Time{}
 			e.discard()
 		}

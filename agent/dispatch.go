@@ -128,7 +128,7 @@ func (d *dispatcher) whenReleased(e *entry) <-chan struct{} {
 // adopt starts a worker that ends a pod that no source knows, or goes on with what an earlier run of the agent has
 // begun.
 func (d *dispatcher) adopt(ctx context.Context, pod *corev1.Pod) *entry {
-	d.cfg.Log.Info("orphaned pod found, removing it", "pod", nameOf(pod), "podUID", pod.UID)
+	d.cfg.Log.Info("orphaned pod found, removing it", "pod", podutil.Name(pod), "podUID", pod.UID)
 	e := d.begin(ctx, pod)
 	if record := d.cfg.recordedStop(pod); record != nil {
 		e.stop = record.stop(pod, podstate.StopOrphaned).Stricter(e.stop)

@@ -175,7 +175,7 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 
 // explanation names the pod.
 func explanation(pod *corev1.Pod) *Explanation {
-	return &Explanation{Pod: nameOf(pod), UID: string(pod.UID)}
+	return &Explanation{Pod: podutil.Name(pod), UID: string(pod.UID)}
 }
 
 // stops adds why the pod must not run any more. If it has released all that it held, an object that stays is not being

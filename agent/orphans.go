@@ -87,11 +87,3 @@ func (o *orphans) adoptTraces(ctx context.Context, uid types.UID) *entry {
 func unknownPod(uid types.UID, namespace, name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: namespace, Name: name}}
 }
-
-// nameOf returns what texts call a pod: its namespace and name, or its UID if its traces have no name.
-func nameOf(pod *corev1.Pod) string {
-	if pod.Name == "" {
-		return "pod with UID " + string(pod.UID)
-	}
-	return pod.Namespace + "/" + pod.Name
-}

@@ -94,7 +94,7 @@ func (c *Config) recordedStop(pod *corev1.Pod) *stopRecord {
 		return nil
 	case err != nil:
 		c.Log.Warn("cannot read how the pod was ending, its grace period begins again; if it was being evicted, it stays",
-			"pod", nameOf(pod), "podUID", pod.UID, "err", err)
+			"pod", podutil.Name(pod), "podUID", pod.UID, "err", err)
 		return nil
 	case record.Deadline.IsZero():
 		return nil
@@ -118,7 +118,7 @@ func (d *dispatcher) resumeStop(e *entry) {
 	default:
 		if err := d.cfg.writeStop(pod.UID, stopRecord{}); err != nil {
 			d.cfg.Log.Warn("cannot clear the record of the pod's earlier end, its next grace period may be shorter",
-				"pod", nameOf(pod), "podUID", pod.UID, "err", err)
+				"pod", podutil.Name(pod), "podUID", pod.UID, "err", err)
 		}
 	}
 }

@@ -181,7 +181,7 @@ func (w *worker) take(o order) {
 		w.memory.Stale()
 	}
 	if w.order.Pod == nil {
-		w.log = w.log.With("pod", nameOf(o.Pod))
+		w.log = w.log.With("pod", podutil.Name(o.Pod))
 		w.startup.fresh = o.Pod.Status.StartTime == nil
 		w.startup.over = podutil.IsTerminal(o.Pod.Status.Phase)
 	}

@@ -146,5 +146,5 @@ func (m *mounting) mountPersistent(ctx context.Context, claim *storage.Claim, re
 func refreshAt() time.Time { return time.Now().Add(refreshInterval + rand.N(refreshInterval/2)) }
 
 func (m *mounting) log() *slog.Logger {
-	return m.cfg.Log.With("pod", m.Pod.Namespace+"/"+m.Pod.Name, "podUID", m.Pod.UID)
+	return m.cfg.Log.With("pod", podutil.Name(m.Pod), "podUID", m.Pod.UID)
 }

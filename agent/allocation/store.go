@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // recordFile is the file in a pod's directory that records what the pod holds, once that may differ from its spec. Its
@@ -68,7 +69,7 @@ func (s *Store) load(pod *corev1.Pod) *allocation {
 		return held
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		s.log.Warn("cannot read the resources allocated to a pod, taking them from its status",
-			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
+			"pod", podutil.Name(pod), "podUID", pod.UID, "err", err)
 	}
 	if pod.Status.StartTime == nil {
 		return desiredResources(pod)
@@ -100,6 +101,6 @@ func (s *Store) record(held *allocation, pod *corev1.Pod) {
 	}
 	if err != nil {
 		s.log.Warn("cannot record the resources allocated to a pod; after a restart they are taken from its status",
-			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", err)
+			"pod", podutil.Name(pod), "podUID", pod.UID, "err", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nodelet/nodelet/agent"
 	"github.com/nodelet/nodelet/agent/eviction/policy"
 	"github.com/nodelet/nodelet/agent/podstate"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // levelsEvery is how often levels are read without a notification of the kernel, as by the kubelet.
@@ -185,11 +186,9 @@ func (e *Evictor) report() {
 // evict begins to end a pod, with an event and a count.
 func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, signal string, why agent.Eviction,
 	annotations map[string]string) (released <-chan struct{}) {
-	e.cfg.Log.Warn("evicting pod", "pod", podName(pod), "podUID", pod.UID, "signal", signal,
+	e.cfg.Log.Warn("evicting pod", "pod", podutil.Name(pod), "podUID", pod.UID, "signal", signal,
 		"reason", why.Message, "grace", why.Grace)
 	e.cfg.Reporter.AnnotatedPodEvent(pod, corev1.EventTypeWarning, why.Reason, why.Message, annotations)
 	e.cfg.Reporter.Evicted(signal)
 	return e.cfg.Pods.Evict(ctx, pod.UID, why)
 }
-
-func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

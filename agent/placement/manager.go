@@ -17,6 +17,7 @@ import (
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/host/topology"
 	"github.com/nodelet/nodelet/internal/latest"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 	"github.com/nodelet/nodelet/plugins/devices"
 )
 
@@ -122,7 +123,7 @@ func (m *Manager) Resume(pod *corev1.Pod) {
 	d := m.policy.Admit(pod, m.state, nil)
 	if d.Rejection != nil {
 		m.cfg.Log.Warn("cannot give exclusive CPUs and memory to a pod that was admitted without them, recreate the pod",
-			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "err", d.Rejection)
+			"pod", podutil.Name(pod), "podUID", pod.UID, "err", d.Rejection)
 		return
 	}
 	s := d.State

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/internal/backoff"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // endGroups ends all pods, group by group in rising priority: each group gets its time, or less when all its pods have
@@ -71,7 +72,7 @@ func (s *Shutdown) endGroup(ctx context.Context, g Group, pods []*corev1.Pod) {
 		case <-released:
 		case <-ctx.Done():
 			log.Warn("node shutdown no longer waits for the pods of this priority",
-				"took", time.Since(began), "pod", pods[i].Namespace+"/"+pods[i].Name)
+				"took", time.Since(began), "pod", podutil.Name(pods[i]))
 			return
 		}
 	}

@@ -100,7 +100,7 @@ func (p *podCertificates) current(
 	err := p.ensureRequest(ctx, c, s)
 	if err != nil && shown != nil {
 		p.cfg.Log.WarnContext(ctx, "cannot renew the certificate of a pod, keeping the old one",
-			"pod", pod.Namespace+"/"+pod.Name, "podUID", pod.UID, "volume", source.volume, "err", err)
+			"pod", podutil.Name(pod), "podUID", pod.UID, "volume", source.volume, "err", err)
 	}
 	p.reportLate(c)
 	return p.state(c, err)

@@ -44,6 +44,14 @@ const SystemCritical = 2_000_000_000
 // defaultGrace is the grace period of a pod that does not set one, as in a manifest.
 const defaultGrace = 30 * time.Second
 
+// Name returns what logs call a pod: namespace/name, or its UID if its name is not known.
+func Name(pod *corev1.Pod) string {
+	if pod.Name == "" {
+		return "pod with UID " + string(pod.UID)
+	}
+	return pod.Namespace + "/" + pod.Name
+}
+
 // Text returns a pod's identity for messages, as the kubelet writes it: name_namespace(uid).
 func Text(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)

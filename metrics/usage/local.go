@@ -108,7 +108,7 @@ func (c *Collector) addLayers(ctx context.Context, pods []*corev1.Pod, all []Loc
 			return failed
 		}
 		c.cfg.Log.Warn("the disk usage of a pod is counted without its writable layers",
-			"pod", p.Namespace+"/"+p.Name, "podUID", p.UID, "err", err)
+			"pod", podutil.Name(p), "podUID", p.UID, "err", err)
 	}
 	if measured {
 		return nil

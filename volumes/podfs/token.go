@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodelet/nodelet/host/beneath"
 	"github.com/nodelet/nodelet/host/boundedfile"
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 const (
@@ -77,7 +78,7 @@ func (c *content) requestToken(
 		return oldToken, old.received, old.refreshAt(c.Now, jitter), nil
 	}
 	c.log.Warn("cannot renew the service account token, keeping the old one",
-		"pod", c.Pod.Namespace+"/"+c.Pod.Name, "volume", c.Volume.Name, "expires", old.expires, "err", err)
+		"pod", podutil.Name(c.Pod), "volume", c.Volume.Name, "expires", old.expires, "err", err)
 	return oldToken, old.received, c.Now.Add(tokenRetry), nil
 }
 
