@@ -24,7 +24,7 @@ type Pods[K comparable] struct {
 }
 
 // Add adds a pod to those that wait for key. The caller looks whether it has to wait with the same lock held, or after
-// Add: what comes between a look and Add wakes nobody.
+// Add: what comes between a look and Add does not wake the pod.
 func (p *Pods[K]) Add(key K, pod types.UID) {
 	now := time.Now()
 	p.forgetGone(now)

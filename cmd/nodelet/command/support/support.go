@@ -2,8 +2,8 @@
 //
 // It owns the list of what is collected. It collects no Secret, ConfigMap, key, kubeconfig or manifest, and leaves
 // out what in pods may hold passwords: environment variables, arguments, labels, annotations and termination messages.
-// Texts such as the journal are searched for what looks like a secret. It only reads. A crash
-// leaves an incomplete archive behind.
+// Texts such as the journal are searched for what looks like a secret. It only reads. A crash leaves an incomplete
+// archive behind.
 package support
 
 import (
