@@ -2,7 +2,7 @@
 // compares what can be seen of them from outside: statuses, events, and the calls to the runtime with their
 // configurations.
 //
-// It owns the corpus of pods and known.txt, the list of expected differences with their reasons. It changes no call:
-// a proxy in front of the runtime records and forwards them. `make differential` calls it. A crash leaves the testbed
-// up; the next run, or "testbed down", removes it.
+// It owns the corpus of pods, the making of random ones, and known.txt, the list of expected differences with their
+// reasons. It changes no call: a proxy in front of the runtime records and forwards them. `make differential` calls it.
+// A crash leaves the testbed up; the next run, or "testbed down", removes it.
 package main

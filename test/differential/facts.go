@@ -165,8 +165,6 @@ var made = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-X"},
 	{regexp.MustCompile(`/containers/([a-z0-9-]+)/([0-9a-f]{8}|termination-\d+)\b`), "/containers/$1/X"},
-	// what other pods of the same wave have
-	{regexp.MustCompile(`\bused: \d+, capacity`), "used: N, capacity"},
 	{regexp.MustCompile(`(in|after) [0-9.]+m?s\b( \([^)]*waiting\))?`), "$1 TIME"},
 }
 
