@@ -283,25 +283,19 @@ func (m *Machine) Containers(ctx context.Context, signal string, pod *corev1.Pod
 
 // Storage implements Node.
 func (m *Machine) Storage(ctx context.Context, pods []*corev1.Pod) []policy.Storage {
-	layers := policy.LimitsContainers
-	on, err := m.layout(ctx)
+	local, err := m.cfg.Usage.Local(ctx, pods, limitsTimeout, policy.LimitsContainers)
 	if err != nil {
-		layers = nil
-	}
-	local, errLayers := m.cfg.Usage.Local(ctx, pods, limitsTimeout, layers)
-	if err = errors.Join(err, errLayers); err != nil {
 		m.cfg.Log.Warn("limits of ephemeral storage are enforced without the writable layers of containers", "err", err)
 	}
 	all := make([]policy.Storage, len(local))
 	for i := range local {
-		all[i] = storageOf(&local[i], on.layers != on.node)
+		all[i] = storageOf(&local[i])
 	}
 	return all
 }
 
-// storageOf returns what a pod takes as limits see it: layers on another file system count for the pod and not for the
-// container.
-func storageOf(l *usage.Local, apart bool) policy.Storage {
+// storageOf returns what a pod takes as limits see it: layers count wherever they are.
+func storageOf(l *usage.Local) policy.Storage {
 	s := policy.Storage{
 		Pod:        int64(l.Total().Bytes),
 		Containers: map[string]int64{},
@@ -310,10 +304,8 @@ func storageOf(l *usage.Local, apart bool) policy.Storage {
 	for name, log := range l.Logs {
 		s.Containers[name] += int64(log.Bytes)
 	}
-	if !apart {
-		for name, layer := range l.Layers {
-			s.Containers[name] += int64(layer.Bytes)
-		}
+	for name, layer := range l.Layers {
+		s.Containers[name] += int64(layer.Bytes)
 	}
 	for name, volume := range l.Volumes {
 		s.Volumes[name] = int64(volume.Bytes)

@@ -250,7 +250,8 @@ func TestRuntimeKeepsFilesElsewhere(t *testing.T) {
 }
 
 // TestLayouts checks, for each way in which the node, images and layers can share file systems, what a pod takes of the
-// file system of each signal, whether the removal of images helps, and that containerfs is measured if nothing else is.
+// file system of each signal, whether the removal of images helps, that containerfs is measured if nothing else is, and
+// that the limit of a container counts its layer.
 func TestLayouts(t *testing.T) {
 	const elsewhere, mib = "/dev/shm", 1 << 20
 	root := t.TempDir()
@@ -276,12 +277,11 @@ func TestLayouts(t *testing.T) {
 	for name, c := range map[string]struct {
 		runtime                 runtimeStub
 		node, images, layers    of
-		containers              int64 // what limits of containers count, in MiB
 		layersAlone, imagesAway bool
 	}{
 		"one file system": {
 			runtime: runtimeStub{dir: root},
-			node:    of{7, true}, images: of{7, true}, layers: of{7, true}, containers: 5,
+			node:    of{7, true}, images: of{7, true}, layers: of{7, true},
 		},
 		"images and layers apart": {
 			runtime: runtimeStub{dir: elsewhere},
@@ -289,7 +289,7 @@ func TestLayouts(t *testing.T) {
 		},
 		"images apart": {
 			runtime: runtimeStub{dir: elsewhere, layers: root},
-			node:    of{7, false}, images: of{0, true}, layers: of{7, false}, containers: 5, imagesAway: true,
+			node:    of{7, false}, images: of{0, true}, layers: of{7, false}, imagesAway: true,
 		},
 		"layers apart": {
 			runtime: runtimeStub{dir: root, layers: elsewhere},
@@ -321,8 +321,8 @@ func TestLayouts(t *testing.T) {
 				t.Errorf("imagefs is measured elsewhere: got %t, want %t", got, c.imagesAway)
 			}
 			all := m.Storage(t.Context(), []*corev1.Pod{pod})
-			if all[0].Containers["app"]/mib != c.containers {
-				t.Errorf("limits of containers: got %+v, want %d MiB", all, c.containers)
+			if all[0].Containers["app"] != 5*mib {
+				t.Errorf("limits of containers: got %+v, want 5 MiB", all)
 			}
 		})
 	}

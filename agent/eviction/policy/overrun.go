@@ -21,7 +21,7 @@ const (
 type Storage struct {
 	// Pod is the total: layers and logs of the containers, volumes on the disk, and the files that the agent makes for it.
 	Pod int64
-	// Containers is the log of each container and, where it lies on the same file system, its writable layer.
+	// Containers is the log and the writable layer of each container.
 	Containers map[string]int64
 	// Volumes is what each volume on the disk holds, by its name in the pod.
 	Volumes map[string]int64
