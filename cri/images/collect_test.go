@@ -251,6 +251,35 @@ func TestCollectSparesPauseImage(t *testing.T) {
 	})
 }
 
+// TestCollectSparesPinned checks that an image stays that the runtime has pinned, whyever images are removed.
+func TestCollectSparesPinned(t *testing.T) {
+	o := usual
+	o.MaximumAge = time.Hour
+	for name, remove := range map[string]func(d *disk){
+		"full disk": func(d *disk) {
+			d.other = 700
+			d.collect("")
+		},
+		"age": func(d *disk) {
+			time.Sleep(time.Hour)
+			d.collect("")
+		},
+		"eviction": func(d *disk) {
+			if err := d.RemoveUnused(d.t.Context()); err != nil {
+				d.t.Error(err)
+			}
+		},
+	} {
+		onDisk(t, o, "a c", func(d *disk) {
+			d.runtime.AddImage(fake.RemoteImage{Name: "b", ID: "sha256:b", Size: 100 * mebi, Pinned: true})
+			d.collect("")
+			time.Sleep(10 * time.Minute)
+			remove(d)
+			d.check(name, "b")
+		})
+	}
+}
+
 // TestCollectSparesWantedMeanwhile checks that an image stays that a pod asks for after it was chosen for removal, also
 // without a minimum age.
 func TestCollectSparesWantedMeanwhile(t *testing.T) {

@@ -24,6 +24,8 @@ type RemoteImage struct {
 	// UID or Username is the image's user.
 	UID      *int64
 	Username string
+	// Pinned says that the runtime wants to keep the image, as containerd with that of sandboxes.
+	Pinned bool
 	// Logins, if any, are the names and passwords of those who may pull; others are denied.
 	Logins map[string]string
 	// Takes is how long a pull works; Err is what it then answers.
@@ -80,7 +82,7 @@ func (r *imageStore) store(img *RemoteImage) *pb.Image {
 	}
 	have := r.images[id]
 	if have == nil {
-		have = &pb.Image{Id: id, Size: max(img.Size, 1), Username: img.Username}
+		have = &pb.Image{Id: id, Size: max(img.Size, 1), Username: img.Username, Pinned: img.Pinned}
 		if img.UID != nil {
 			have.Uid = &pb.Int64Value{Value: *img.UID}
 		}
