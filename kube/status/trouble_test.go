@@ -131,15 +131,26 @@ func TestDeleteBeforeServerKnowsPods(t *testing.T) {
 	sentAgain(t, http.MethodDelete, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "druid-0"))
 }
 
-// sentAgain checks that a request with the verb, first answered with refusal while the pod exists, is repeated soon.
+// sentAgain checks that a request with the verb, first answered with refusal while the pod exists, is repeated soon,
+// whether the API server then lists the pod or fails to list any.
 func sentAgain(t *testing.T, verb string, refusal error) {
+	for _, unlisted := range []error{nil, apierrors.NewInternalError(errors.New("etcd is away"))} {
+		sentAgainAfter(t, verb, refusal, unlisted)
+	}
+}
+
+func sentAgainAfter(t *testing.T, verb string, refusal, unlisted error) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 1)
-		var refusals atomic.Int32
+		var refusals, lists atomic.Int32
 		refusals.Store(1)
+		lists.Store(1)
 		b.api.before = func(v, _ string) error {
-			if v == verb && refusals.Add(-1) >= 0 {
+			switch {
+			case v == verb && refusals.Add(-1) >= 0:
 				return refusal
+			case v == http.MethodGet && lists.Add(-1) >= 0:
+				return unlisted
 			}
 			return nil
 		}
@@ -148,11 +159,15 @@ func sentAgain(t *testing.T, verb string, refusal error) {
 		b.p.SetGone(pod, running(pod, false))
 		synctest.Wait()
 		if _, known := b.p.newest(pod.UID); !known {
-			t.Errorf("after %v: got the pod forgotten as if it were deleted, want its status kept", refusal)
+			t.Errorf("after %v, and the list %v: got the pod forgotten as if it were deleted, want its status kept",
+				refusal, unlisted)
 		}
 		time.Sleep(time.Minute)
 		if got := b.api.get("ns", "druid-0"); got != nil {
 			t.Errorf("after a minute the pod exists with phase %s, want it deleted", got.Status.Phase)
+		}
+		if lists.Load() > 0 {
+			t.Errorf("after %v: got no list of pods, want one", refusal)
 		}
 	})
 }
