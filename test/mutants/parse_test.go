@@ -68,28 +68,6 @@ func TestListMatchesSource(t *testing.T) {
 	}
 }
 
-// TestEveryMutantApplies checks that the code still has the lines that each mutant exchanges.
-func TestEveryMutantApplies(t *testing.T) {
-	text, err := os.ReadFile("mutants.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := parse(string(text))
-	if err != nil || len(all) == 0 {
-		t.Fatalf("got %d mutants, %v, want some", len(all), err)
-	}
-	for _, m := range all {
-		source, err := os.ReadFile(filepath.Join("../..", m.file))
-		if err != nil {
-			t.Errorf("%s: %v", m.name, err)
-			continue
-		}
-		if _, err := m.apply(string(source)); err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
-	}
-}
-
 // TestHangingTestEnds checks that a test which hangs fails at the limit, whatever its build takes.
 func TestHangingTestEnds(t *testing.T) {
 	t.Chdir(t.TempDir())
