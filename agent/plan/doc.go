@@ -20,7 +20,7 @@
 //   - started: no two instances of a container run at the same time, and no attempt number runs twice.
 //   - beginning: two steps with one key are never in flight, except for a stop with an earlier deadline. A failed step
 //     is not tried again at once. While a container runs, no sandbox is created, its own sandbox is not stopped, no
-//     volume is unmounted and no resource claim released.
+//     volume is unmounted and no resource claim released. While one may be started, no volume is unmounted.
 //   - oneWay: a step does not begin while its opposite is in flight.
 //   - devicesFirst: nothing of a pod is made while devices that it has had are missing.
 //   - claimsFirst: no sandbox and no container is created before the pod's resource claims are prepared.

@@ -250,6 +250,18 @@ var mutants = map[string]mutant{
 			}
 		}
 	}),
+	"volumes are unmounted while a container may be started": planChanged(func(d podstate.Desired, o podstate.Observed,
+		p *Plan) {
+		created := func(c *podstate.Container) bool { return c.State == podstate.ContainerCreated }
+		if len(p.Steps) == 0 || !Clearing(d, o) || !podstate.Some(o.Containers, created) {
+			return
+		}
+		for _, volume := range o.VolumesOnDisk {
+			if o.Memory.InFlight(podstate.Mount{Volume: volume}.Key()) == nil {
+				p.Steps = append(p.Steps, podstate.Unmount{Volume: volume})
+			}
+		}
+	}),
 	"volumes stay mounted":    stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Unmount); return is }),
 	"volumes are not mounted": stepsDropped(func(s podstate.Step) bool { _, is := s.(podstate.Mount); return is }),
 	"claims stay prepared": stepsDropped(

@@ -65,6 +65,11 @@ func (ru *rules) beginning(w *world, s podstate.Step) {
 		if c := ru.someAlive(func(*podstate.Container) bool { return true }); c != nil {
 			ru.breaks("%s while %s runs", s, c.ID)
 		}
+		for _, c := range ru.l.containers {
+			if box := ru.l.sandbox(c.SandboxID); c.State == podstate.ContainerCreated && box != nil && box.Ready {
+				ru.breaks("%s while %s may be started", s, c.ID)
+			}
+		}
 	}
 	if _, create := s.(podstate.CreateSandbox); create {
 		ru.l.tally.sandboxes++

@@ -27,8 +27,9 @@ func (p *planner) tearDown() {
 		}
 		held = true
 	}
+	late := p.mayStartLate()
 	for _, name := range p.VolumesOnDisk {
-		if !p.Mounting(name) {
+		if !late && !p.Mounting(name) {
 			p.step(podstate.Unmount{Volume: name})
 		}
 		held = true
@@ -48,6 +49,15 @@ func (p *planner) tearDown() {
 	case p.Reclaim:
 		p.reclaim()
 	}
+}
+
+// mayStartLate reports whether a created instance may still be started, by a call that the agent gave up or that an
+// earlier run of it made. No runtime starts one in a sandbox that was stopped.
+func (p *planner) mayStartLate() bool {
+	return podstate.Some(p.Containers, func(c *podstate.Container) bool {
+		held := func(box podstate.Sandbox) bool { return box.ID == c.SandboxID && p.Holds(box) }
+		return c.State == podstate.ContainerCreated && slices.ContainsFunc(p.Sandboxes, held)
+	})
 }
 
 // renew plans the renewal of tokens and certificates, which may expire while the containers of the pod end.
