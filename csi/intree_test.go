@@ -24,9 +24,10 @@ const kindName = "kubernetes.io/fake"
 // dir.
 type kindNode struct {
 	csipb.NodeClient
-	dir     string
-	fail    error
-	limited bool // the last NodeStageVolume had a time limit
+	dir       string
+	fail      error
+	limited   bool // the last NodeStageVolume had a time limit
+	published int  // calls of NodePublishVolume
 }
 
 func (k *kindNode) kind() csi.InTreeDriver {
@@ -51,6 +52,7 @@ func (k *kindNode) NodeUnstageVolume(_ context.Context, in *csipb.NodeUnstageVol
 
 func (k *kindNode) NodePublishVolume(_ context.Context, in *csipb.NodePublishVolumeRequest,
 	_ ...grpc.CallOption) (*csipb.NodePublishVolumeResponse, error) {
+	k.published++
 	if in.VolumeCapability.GetBlock() == nil {
 		return nil, unix.Mount(in.StagingTargetPath, in.TargetPath, "", unix.MS_BIND, "")
 	}
@@ -139,11 +141,11 @@ func gone(t *testing.T, w *world, paths ...string) {
 func TestKind(t *testing.T) {
 	t.Parallel()
 	for _, block := range []bool{false, true} {
-		w, _ := kindWorld(t)
+		w, k := kindWorld(t)
 		v := kindVolume(block)
 		for _, pod := range []types.UID{"pod-1", "pod-2"} {
 			staging, target := where(w, block, string(pod))
-			if p := w.publish(pod, v); !p.Changed || p.Path != target {
+			if p := w.publish(pod, v); p.Path != target {
 				t.Errorf("block %t: published %+v, want %s", block, p, target)
 			}
 			if _, err := os.Stat(staging); err != nil {
@@ -154,8 +156,8 @@ func TestKind(t *testing.T) {
 		if in := w.csi.InUse(); len(in) != 1 || in[0] != "kubernetes.io/fake/disk" {
 			t.Errorf("in use: got %q, want one", in)
 		}
-		if w.publish("pod-1", v).Changed {
-			t.Error("got a second call of publish after a crash, want none")
+		if w.publish("pod-1", v); k.published != 2 {
+			t.Errorf("got %d calls of publish for two pods, also after a crash, want 2", k.published)
 		}
 		if _, err := w.csi.Publish(t.Context(), "pod-3", kindVolume(!block)); err == nil ||
 			!strings.Contains(err.Error(), "another volumeMode") {

@@ -27,8 +27,8 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	w := newWorld(t, nil)
 	v := w.volume("a")
 	one := w.publish("pod-1", v)
-	if !one.Changed || one.Path != filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/mount") {
-		t.Errorf("first publication: got %+v, want a change at the kubelet's path", one)
+	if one.Path != filepath.Join(w.root, "pods/pod-1/volumes/kubernetes.io~csi/pv-a/mount") {
+		t.Errorf("first publication: got %+v, want the kubelet's path", one)
 	}
 	write(t, filepath.Join(one.Path, "data"), "precious")
 	two := w.publish("pod-2", v)
@@ -41,7 +41,7 @@ func TestTwoPodsOneVolume(t *testing.T) {
 	if got := w.csi.InUse(); len(got) != 1 || got[0] != csi.UniqueName(driverName, "vol-a") {
 		t.Errorf("in use: got %q, want one", got)
 	}
-	if again := w.publish("pod-1", v); again.Changed || w.calls("NodePublishVolume") != 2 {
+	if again := w.publish("pod-1", v); again != one || w.calls("NodePublishVolume") != 2 {
 		t.Errorf("second publication: got %+v and the calls %q, want no change", again, w.driver.Calls())
 	}
 	w.unpublish("pod-1", v)
@@ -102,8 +102,8 @@ func TestNoLongerAttachable(t *testing.T) {
 	v := w.volume("a")
 	w.publish("pod-1", v)
 	v.Attachable = false
-	if again := w.publish("pod-1", v); again.Changed || len(w.csi.InUse()) != 0 {
-		t.Errorf("second publication: got %+v and in use %q, want no change and none", again, w.csi.InUse())
+	if w.publish("pod-1", v); w.calls("NodePublishVolume") != 1 || len(w.csi.InUse()) != 0 {
+		t.Errorf("second publication: got the calls %q and in use %q, want one and none", w.driver.Calls(), w.csi.InUse())
 	}
 	w.restart()
 	if got := w.csi.InUse(); len(got) != 0 {
@@ -436,12 +436,12 @@ func TestRestartWithoutDriver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	v := w.volume("a")
-	w.publish("pod-1", v)
+	p := w.publish("pod-1", v)
 	w.Kill()
 	w.stopDriver()
 	w.begin()
-	if p := w.publish("pod-1", v); p.Changed {
-		t.Errorf("got %+v", p)
+	if again := w.publish("pod-1", v); again.Path != p.Path {
+		t.Errorf("got %+v, want it at %s as before", again, p.Path)
 	}
 	w.startDriver()
 	w.unpublish("pod-1", v)

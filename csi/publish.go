@@ -45,7 +45,7 @@ func (c *CSI) Publish(ctx context.Context, pod types.UID, v *Volume) (Published,
 	if err := c.publish(ctx, d, pod, v, published); err != nil {
 		return Published{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 	}
-	p.Changed, p.Labelled = !published, c.records.get(v.key()).SELinux != ""
+	p.Labelled = c.records.get(v.key()).SELinux != ""
 	return p, nil
 }
 

@@ -64,7 +64,8 @@ func TestSELinuxLabel(t *testing.T) {
 		}
 	}
 	w.restart()
-	if p := w.publish("pod-1", v); !p.Labelled || p.Changed {
+	calls := w.calls("NodePublishVolume")
+	if p := w.publish("pod-1", v); !p.Labelled || w.calls("NodePublishVolume") != calls {
 		t.Errorf("after a restart: got %+v, want the label and no change", p)
 	}
 	w.Kill()
@@ -157,7 +158,7 @@ func TestSELinuxLabelsConflict(t *testing.T) {
 	if used := w.csi.Used("pod-3"); len(used) > 0 {
 		t.Errorf("volumes of a pod that was refused: got %q, want none", used)
 	}
-	if p := w.publish("pod-1", two); !p.Labelled || p.Changed {
+	if p := w.publish("pod-1", two); !p.Labelled || w.calls("NodePublishVolume") != 2 {
 		t.Errorf("pod that has the volume: got %+v, want the label and no change", p)
 	}
 	w.fail("NodeUnstageVolume", "Internal", 0)
@@ -171,8 +172,8 @@ func TestSELinuxLabelsConflict(t *testing.T) {
 		t.Error("a volume that is still staged: got that it is not in use, want that it is")
 	}
 	w.heal("NodeUnstageVolume")
-	if p := w.publish("pod-3", two); !p.Labelled || !p.Changed {
-		t.Errorf("got %+v, want the label and a change", p)
+	if p := w.publish("pod-3", two); !p.Labelled || w.calls("NodePublishVolume") != 3 {
+		t.Errorf("got %+v, want the label and a call of the driver", p)
 	}
 	w.flags("vol-a", "noatime", `context="`+labelTwo+`"`)
 	w.unpublish("pod-3", two)

@@ -85,8 +85,7 @@ type Attachment struct {
 
 // Published is a volume that a pod can use.
 type Published struct {
-	Path    string // the directory, or the device of a block volume
-	Changed bool   // it was not published before
+	Path string // the directory, or the device of a block volume
 	// Expands: the driver can grow the volume on the node.
 	Expands bool
 	// Labelled: its mount gives the files their SELinux label.

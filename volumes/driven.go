@@ -48,8 +48,7 @@ func (d *driven) mount(ctx context.Context) (mounted Mounted, p csi.Published, e
 	if err != nil {
 		return mounted, p, err
 	}
-	mounted = Mounted{HostPath: p.Path, ReadOnly: v.ReadOnly, Changed: p.Changed, Name: v.Name,
-		MountPoint: mounts.At(p.Path)}
+	mounted = Mounted{HostPath: p.Path, ReadOnly: v.ReadOnly, Name: v.Name, MountPoint: mounts.At(p.Path)}
 	if mounted.SELinuxRelabel, err = d.mayRelabel(p); err != nil {
 		return mounted, p, fmt.Errorf("volume %q: cannot see whether its file system keeps SELinux labels: %w", v.Name, err)
 	}

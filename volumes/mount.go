@@ -115,7 +115,7 @@ func (m *mounting) checkClaim(claim *storage.Claim) error {
 func (m *mounting) keep(err error) Mounted {
 	m.log().Warn("cannot refresh a mounted volume without its claim", "volume", m.Volume.Name, "err", err)
 	kept := m.Mounted
-	kept.RefreshAt, kept.Changed = refreshAt(), false
+	kept.RefreshAt = refreshAt()
 	return kept
 }
 

@@ -35,7 +35,7 @@ func TestRefreshWithoutClaim(t *testing.T) {
 		if _, err := manager.Mount(t.Context(), r, nil); err == nil {
 			t.Errorf("%s, not mounted: got no error", what)
 		}
-		mounted.RefreshAt, mounted.Changed = time.Time{}, false
+		mounted.RefreshAt = time.Time{}
 		r.Refresh, r.Mounted = true, mounted
 		got, err := manager.Mount(t.Context(), r, nil)
 		if err != nil || !got.RefreshAt.After(time.Now()) {

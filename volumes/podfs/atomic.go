@@ -48,27 +48,27 @@ func openAtomic(dir *os.File) (atomicDir, error) {
 	return atomicDir{dir: dir, root: root, check: func() error { return nil }}, nil
 }
 
-// write sets the content of the volume to want, and reports whether that changed it. own sets the owner of the files
-// before they can be seen. It also repairs what an earlier crash left behind if the content is up to date.
-func (a atomicDir) write(ctx context.Context, want payload, now time.Time, own func() error) (changed bool, err error) {
+// write sets the content of the volume to want. own sets the owner of the files before they can be seen. It also
+// repairs what an earlier crash left behind if the content is up to date.
+func (a atomicDir) write(ctx context.Context, want payload, now time.Time, own func() error) error {
 	if err := want.checkTree(); err != nil {
-		return false, err
+		return err
 	}
 	current := a.current()
 	if current == "" || !a.holds(current, want) {
-		changed = true
 		// First remove what an update has left that was not finished: files in memory would become more with each attempt.
 		if err := a.sweep(ctx, isLeft(current)); err != nil {
-			return false, err
+			return err
 		}
+		var err error
 		if current, err = a.publish(ctx, want, now, own); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if err := a.link(want); err != nil {
-		return false, err
+		return err
 	}
-	return changed, a.sweep(ctx, a.isStale(want, current))
+	return a.sweep(ctx, a.isStale(want, current))
 }
 
 // current returns the name of the directory that "..data" leads to, or "" if there is none that can be trusted.

@@ -45,13 +45,14 @@ func files(pathsAndContents ...string) payload {
 
 func ownNothing() error { return nil }
 
-func (a atomicDir) mustWrite(t testing.TB, want payload) bool {
+// mustWrite reports whether the write has changed the files.
+func (a atomicDir) mustWrite(t testing.TB, want payload) (changed bool) {
 	t.Helper()
-	changed, err := a.write(t.Context(), want, testNow, ownNothing)
-	if err != nil {
+	before := a.current()
+	if err := a.write(t.Context(), want, testNow, ownNothing); err != nil {
 		t.Fatal(err)
 	}
-	return changed
+	return a.current() != before
 }
 
 func TestWriteFollowsPayload(t *testing.T) {
@@ -265,8 +266,8 @@ func TestFailedWriteLeavesOldVersion(t *testing.T) {
 	t.Parallel()
 	a, path := openTestDir(t)
 	a.mustWrite(t, files("a", "1"))
-	_, err := a.write(t.Context(), files("a", "2"), testNow, func() error { return os.ErrPermission })
-	if err == nil {
+	fail := func() error { return os.ErrPermission }
+	if err := a.write(t.Context(), files("a", "2"), testNow, fail); err == nil {
 		t.Fatalf("got no error, want %v", os.ErrPermission)
 	}
 	wantFiles(t, path, map[string]string{"a": "1"})

@@ -35,12 +35,10 @@ func (v *FS) show(ctx context.Context, r Request, plugin string, files payload, 
 		return Mounted{}, err
 	}
 	defer dir.Close()
-	changed, err := v.fill(ctx, r, dir, files, nested, check)
-	if err != nil {
+	if err := v.fill(ctx, r, dir, files, nested, check); err != nil {
 		return Mounted{}, fmt.Errorf("write files: %w", err)
 	}
-	return Mounted{HostPath: v.hostPath(r.Pod.UID, on), ReadOnly: true, MountPoint: inMemory, SELinuxRelabel: true,
-		Changed: changed}, nil
+	return Mounted{HostPath: v.hostPath(r.Pod.UID, on), ReadOnly: true, MountPoint: inMemory, SELinuxRelabel: true}, nil
 }
 
 // writersPerCPU is how many volumes are filled at a time for each CPU. The CPUs are what limits this work: with more at
@@ -76,16 +74,16 @@ func (v *FS) openContent(pod *os.File, on OnDisk, r Request) (dir *os.File, chec
 
 func (v *FS) fill(
 	ctx context.Context, r Request, dir *os.File, files payload, nested []string, check func(size int64) error,
-) (changed bool, err error) {
+) error {
 	a, err := openAtomic(dir)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer a.root.Close()
 	size := files.size() + sizeOfMountPoints(nested)
 	a.check = func() error { return check(size) }
 	if err := a.makeMountPoints(ctx, nested); err != nil {
-		return false, err
+		return err
 	}
 	own := func() error {
 		again, err := openDir(dir, ".") // a directory can be listed once

@@ -88,7 +88,7 @@ func TestConfigMapAndSecret(t *testing.T) {
 			m := mustMount(t, v, r, testObjects())
 			want := Mounted{
 				HostPath: filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~"+tt.plugin, "vol"),
-				ReadOnly: true, MountPoint: tt.tmpfs, SELinuxRelabel: true, Changed: true,
+				ReadOnly: true, MountPoint: tt.tmpfs, SELinuxRelabel: true,
 			}
 			if m != want {
 				t.Fatalf("got %+v, want %+v", m, want)
@@ -102,7 +102,8 @@ func TestConfigMapAndSecret(t *testing.T) {
 			if isTmpfs(t, m.HostPath) != tt.tmpfs || isMountPoint(t, m.HostPath) != tt.tmpfs {
 				t.Errorf("on tmpfs: got %v, want %v", !tt.tmpfs, tt.tmpfs)
 			}
-			if again := mustMount(t, v, r, testObjects()); again.Changed {
+			before := shown(t, m)
+			if again := mustMount(t, v, r, testObjects()); again != m || shown(t, m) != before {
 				t.Error("second Mount with the same content: got the volume changed, want it as it was")
 			}
 			wantTidy(t, m.HostPath)
@@ -235,7 +236,8 @@ func TestNestedMountPoints(t *testing.T) {
 			t.Errorf("mount point %s there: got %v, want %v", path, got, want)
 		}
 	}
-	if m := mustMount(t, v, request(pod, "cfg", configMapVolume("cfg")), o); m.Changed {
+	before := shown(t, m)
+	if mustMount(t, v, request(pod, "cfg", configMapVolume("cfg")), o); shown(t, m) != before {
 		t.Error("mount points of other volumes: got that they count as content, want that they do not")
 	}
 	pod.Spec.Containers[0].VolumeMounts = mounts("../../x", "../../x/y")

@@ -44,7 +44,6 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 	if done && !created {
 		return mounted, nil
 	}
-	mounted.Changed = true
 	switch {
 	case s.Mode != nil:
 		err = replaceMode(dir, uint32(*s.Mode)&0o1777)

@@ -27,7 +27,7 @@ func TestEmptyDir(t *testing.T) {
 			r := request(pod, "scratch", emptyDir(medium))
 			m := mustMount(t, v, r, nil)
 			want := Mounted{HostPath: filepath.Join(v.podsDir, string(pod.UID), "volumes/kubernetes.io~empty-dir/scratch"),
-				MountPoint: medium == corev1.StorageMediumMemory, SELinuxRelabel: true, Changed: true}
+				MountPoint: medium == corev1.StorageMediumMemory, SELinuxRelabel: true}
 			if m != want {
 				t.Errorf("got %+v, want %+v", m, want)
 			}
@@ -48,8 +48,11 @@ func TestEmptyDir(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(m.HostPath, "f"), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if m := mustMount(t, v, r, nil); m.Changed {
-				t.Error("second Mount: got another result, want the same")
+			if again := mustMount(t, v, r, nil); again != m {
+				t.Errorf("second Mount: got %+v, want the same as before", again)
+			}
+			if !statIsRegular(t, filepath.Join(m.HostPath, "f")) {
+				t.Error("the user's file after a second Mount: got none, want it")
 			}
 			if mode := statPath(t, m.HostPath).Mode & 0o777; mode != 0o700 {
 				t.Errorf("mode: got %o, want the user's 700", mode)
@@ -112,8 +115,8 @@ func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	m = mustMount(t, v, r, nil)
-	if !m.Changed || !isMountPoint(t, m.HostPath) {
-		t.Errorf("got changed %v and mount point %v, want both", m.Changed, isMountPoint(t, m.HostPath))
+	if !isMountPoint(t, m.HostPath) {
+		t.Error("got a directory on disk, want a mount point")
 	}
 	if st := statPath(t, m.HostPath); st.Gid != 3000 || st.Mode&0o7777 != 0o3777 {
 		t.Errorf("got group %d and mode %o, want 3000 and 3777", st.Gid, st.Mode&0o7777)
@@ -221,8 +224,12 @@ func TestHugePages(t *testing.T) {
 		if sfs.Blocks != pages {
 			t.Errorf("%s: got a limit of %d pages, want %d", medium, sfs.Blocks, pages)
 		}
-		if m := mustMount(t, v, r, nil); m.Changed {
-			t.Errorf("%s: second Mount: got a change, want none", medium)
+		if err := os.Chmod(m.HostPath, 0o700); err != nil {
+			t.Error(err)
+		}
+		mustMount(t, v, r, nil)
+		if mode := statPath(t, m.HostPath).Mode & 0o777; mode != 0o700 {
+			t.Errorf("%s: second Mount: got mode %o, want the user's 700", medium, mode)
 		}
 		if err := v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.EmptyDir, r.Volume.Name}); err != nil {
 			t.Error(err)

@@ -20,13 +20,12 @@ func (v *FS) mountHostPath(ctx context.Context, s *corev1.HostPathVolumeSource) 
 	if slices.Contains(strings.Split(s.Path, "/"), "..") {
 		return Mounted{}, fmt.Errorf("invalid HostPath `%s`: must not contain '..'", s.Path)
 	}
-	changed, err := v.checkHostPath(ctx, s.Path, ptr.Deref(s.Type, corev1.HostPathUnset))
-	return Mounted{HostPath: s.Path, Changed: changed}, err
+	return Mounted{HostPath: s.Path}, v.checkHostPath(ctx, s.Path, ptr.Deref(s.Type, corev1.HostPathUnset))
 }
 
-func (v *FS) checkHostPath(ctx context.Context, path string, wanted corev1.HostPathType) (made bool, err error) {
+func (v *FS) checkHostPath(ctx context.Context, path string, wanted corev1.HostPathType) error {
 	if wanted == corev1.HostPathUnset {
-		return false, nil
+		return nil
 	}
 	kind, what := wanted, ""
 	switch wanted {
@@ -41,27 +40,25 @@ func (v *FS) checkHostPath(ctx context.Context, path string, wanted corev1.HostP
 	case corev1.HostPathBlockDev:
 		what = "a block device"
 	default:
-		return false, fmt.Errorf("%s is an invalid volume type", wanted)
+		return fmt.Errorf("%s is an invalid volume type", wanted)
 	}
 	info, err := v.statNode(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) && kind != wanted {
 		if err := create(path, kind); err != nil {
-			return false, err
+			return err
 		}
-		made = true
 		info, err = v.statNode(ctx, path) // another process may have been faster
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("path %q does not exist", path)
 	}
 	if err != nil {
-		return false, fmt.Errorf("hostPath type check failed, %s is not %s, unable to determine its type: %w",
-			path, what, err)
+		return fmt.Errorf("hostPath type check failed, %s is not %s, unable to determine its type: %w", path, what, err)
 	}
 	if is := kindOf(info.Mode()); is != kind {
-		return false, fmt.Errorf("hostPath type check failed: %s is not %s, it's a %s", path, what, is)
+		return fmt.Errorf("hostPath type check failed: %s is not %s, it's a %s", path, what, is)
 	}
-	return made, nil
+	return nil
 }
 
 // statNode returns what is at a path of the node. It can be given up: the path may be below a mount whose server does

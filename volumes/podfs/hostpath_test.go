@@ -56,30 +56,29 @@ func TestHostPath(t *testing.T) {
 		kind corev1.HostPathType
 		path string
 		err  string
-		made bool
 	}{
-		{"", at("not-there"), "", false},
-		{"", "/a/../b", "invalid HostPath `/a/../b`: must not contain '..'", false},
-		{corev1.HostPathDirectory, at("dir"), "", false},
-		{corev1.HostPathDirectory, at("link"), "", false},
-		{corev1.HostPathDirectory, at("file"), failed(at("file"), "a directory", "File"), false},
-		{corev1.HostPathDirectory, at("none"), none(at("none"), "a directory"), false},
-		{corev1.HostPathDirectoryOrCreate, at("new/deep"), "", true},
-		{corev1.HostPathDirectoryOrCreate, at("new/deep"), "", false},
-		{corev1.HostPathDirectoryOrCreate, at("file"), failed(at("file"), "a directory", "File"), false},
-		{corev1.HostPathFile, at("file"), "", false},
-		{corev1.HostPathFile, at("dir"), failed(at("dir"), "a file", "Directory"), false},
-		{corev1.HostPathFileOrCreate, at("newfile"), "", true},
-		{corev1.HostPathFileOrCreate, at("newfile"), "", false},
-		{corev1.HostPathFileOrCreate, at("dir"), failed(at("dir"), "a file", "Directory"), false},
-		{corev1.HostPathSocket, at("sock"), "", false},
-		{corev1.HostPathSocket, at("file"), failed(at("file"), "a socket file", "File"), false},
-		{corev1.HostPathCharDev, at("chr"), "", false},
-		{corev1.HostPathCharDev, at("blk"), failed(at("blk"), "a character device", "BlockDevice"), false},
-		{corev1.HostPathBlockDev, at("blk"), "", false},
-		{corev1.HostPathBlockDev, at("chr"), failed(at("chr"), "a block device", "CharDevice"), false},
-		{corev1.HostPathBlockDev, at("dangling"), none(at("dangling"), "a block device"), false},
-		{"Tape", at("file"), "Tape is an invalid volume type", false},
+		{"", at("not-there"), ""},
+		{"", "/a/../b", "invalid HostPath `/a/../b`: must not contain '..'"},
+		{corev1.HostPathDirectory, at("dir"), ""},
+		{corev1.HostPathDirectory, at("link"), ""},
+		{corev1.HostPathDirectory, at("file"), failed(at("file"), "a directory", "File")},
+		{corev1.HostPathDirectory, at("none"), none(at("none"), "a directory")},
+		{corev1.HostPathDirectoryOrCreate, at("new/deep"), ""},
+		{corev1.HostPathDirectoryOrCreate, at("new/deep"), ""},
+		{corev1.HostPathDirectoryOrCreate, at("file"), failed(at("file"), "a directory", "File")},
+		{corev1.HostPathFile, at("file"), ""},
+		{corev1.HostPathFile, at("dir"), failed(at("dir"), "a file", "Directory")},
+		{corev1.HostPathFileOrCreate, at("newfile"), ""},
+		{corev1.HostPathFileOrCreate, at("newfile"), ""},
+		{corev1.HostPathFileOrCreate, at("dir"), failed(at("dir"), "a file", "Directory")},
+		{corev1.HostPathSocket, at("sock"), ""},
+		{corev1.HostPathSocket, at("file"), failed(at("file"), "a socket file", "File")},
+		{corev1.HostPathCharDev, at("chr"), ""},
+		{corev1.HostPathCharDev, at("blk"), failed(at("blk"), "a character device", "BlockDevice")},
+		{corev1.HostPathBlockDev, at("blk"), ""},
+		{corev1.HostPathBlockDev, at("chr"), failed(at("chr"), "a block device", "CharDevice")},
+		{corev1.HostPathBlockDev, at("dangling"), none(at("dangling"), "a block device")},
+		{"Tape", at("file"), "Tape is an invalid volume type"},
 	}
 	for _, tt := range tests {
 		source := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: tt.path, Type: &tt.kind}}
@@ -90,7 +89,7 @@ func TestHostPath(t *testing.T) {
 			}
 			continue
 		}
-		if want := (Mounted{HostPath: tt.path, Changed: tt.made}); err != nil || m != want {
+		if want := (Mounted{HostPath: tt.path}); err != nil || m != want {
 			t.Errorf("%s %s: got %+v, %v, want %+v", tt.kind, tt.path, m, err, want)
 		}
 	}
@@ -120,10 +119,7 @@ func TestHostPathMadeByOthers(t *testing.T) {
 				return info, err
 			}
 			ended := make(chan error, 1)
-			go func() {
-				_, err := v.checkHostPath(t.Context(), path, kind)
-				ended <- err
-			}()
+			go func() { ended <- v.checkHostPath(t.Context(), path, kind) }()
 			select {
 			case err := <-ended:
 				if fits := strings.HasPrefix(string(kind), name); fits != (err == nil) {

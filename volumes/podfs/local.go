@@ -72,7 +72,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 		return Mounted{}, err
 	}
 	defer pod.Close()
-	changed, err := v.makePoint(ctx, pod, on, func(dir *os.File) error {
+	err = v.makePoint(ctx, pod, on, func(dir *os.File) error {
 		if first && !p.ReadOnly && v.ownerOf(p.Pod, false).gid != nil {
 			if err := setMark(pod, on, groupMark); err != nil {
 				return err
@@ -83,7 +83,7 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	if err != nil {
 		return Mounted{}, err
 	}
-	m := Mounted{HostPath: v.hostPath(p.Pod.UID, on), MountPoint: true, SELinuxRelabel: true, Changed: changed}
+	m := Mounted{HostPath: v.hostPath(p.Pod.UID, on), MountPoint: true, SELinuxRelabel: true}
 	if device != nil && !p.ReadOnly { // also if it was mounted before: a crash may have come between the two
 		if err := allowWriting(m.HostPath); err != nil {
 			return Mounted{}, fmt.Errorf("make %s writable: %w", m.HostPath, err)

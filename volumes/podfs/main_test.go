@@ -155,6 +155,16 @@ func mustMount(t testing.TB, v *FS, r Request, o Objects) Mounted {
 	return m
 }
 
+// shown returns the name of the directory whose files a volume shows. Each change of the files gives it another.
+func shown(t testing.TB, m Mounted) string {
+	t.Helper()
+	name, err := os.Readlink(filepath.Join(m.HostPath, dataLink))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 // statPath looks at a path without following a link at its end.
 func statPath(t testing.TB, path string) unix.Stat_t {
 	t.Helper()

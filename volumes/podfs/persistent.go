@@ -95,27 +95,26 @@ func MountOptions(pv *corev1.PersistentVolume) []string {
 // makePoint makes a volume's directory, and calls mount if nothing is mounted on it: once, also if several containers
 // of the pod need the volume at the same moment. It does not open what is mounted: that does not return if its server
 // is gone.
-func (v *FS) makePoint(ctx context.Context, pod *os.File, on OnDisk, mount func(dir *os.File) error) (
-	changed bool, err error) {
+func (v *FS) makePoint(ctx context.Context, pod *os.File, on OnDisk, mount func(dir *os.File) error) error {
 	unlock, err := v.mounting.Lock(ctx, filepath.Join(pod.Name(), on.path()))
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer unlock()
 	plugin, err := makeDir(pod, filepath.Dir(on.path()), privateDir)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer plugin.Close()
 	if mounts.On(plugin, on.Name) {
-		return false, nil
+		return nil
 	}
 	dir, err := makeDir(plugin, on.Name, privateDir)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer dir.Close()
-	return true, mount(dir)
+	return mount(dir)
 }
 
 // mountNFS mounts an export with the tools of the node: they know the versions, the security flavours and the helpers
@@ -129,7 +128,7 @@ func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *co
 	defer pod.Close()
 	on := OnDisk{pluginname.NFS, name}
 	path := v.hostPath(owner.UID, on)
-	changed, err := v.makePoint(ctx, pod, on, func(*os.File) error {
+	err = v.makePoint(ctx, pod, on, func(*os.File) error {
 		if readOnly {
 			options = append([]string{"ro"}, options...)
 		}
@@ -138,7 +137,7 @@ func (v *FS) mountNFS(ctx context.Context, owner *corev1.Pod, name string, s *co
 	if err != nil {
 		return Mounted{}, err
 	}
-	return Mounted{HostPath: path, MountPoint: true, ReadOnly: readOnly, Changed: changed}, nil
+	return Mounted{HostPath: path, MountPoint: true, ReadOnly: readOnly}, nil
 }
 
 // needsHelper adds advice to the error of mount for a missing helper for nfs, which is hard to understand.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,7 @@ func TestLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := filepath.Join(v.podsDir, string(one.UID), "volumes/kubernetes.io~local-volume/pv")
-	if m.HostPath != want || m.Name != "pv" || !m.Changed || m.ExtraGroup == nil || *m.ExtraGroup != 777 ||
+	if m.HostPath != want || m.Name != "pv" || m.ExtraGroup == nil || *m.ExtraGroup != 777 ||
 		!isMountPoint(t, want) {
 		t.Errorf("got %+v", m)
 	}
@@ -54,8 +55,11 @@ func TestLocal(t *testing.T) {
 	if gid := statPath(t, filepath.Join(disk, "data")).Gid; gid != 4321 {
 		t.Errorf("the files belong to group %d, want the first pod's 4321", gid)
 	}
-	if again, err := v.MountPersistent(t.Context(), p); err != nil || again.Changed {
-		t.Errorf("again: got %+v, %v, want no change", again, err)
+	if _, err := v.MountPersistent(t.Context(), p); err != nil {
+		t.Error(err)
+	}
+	if all, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(want)); err != nil || len(all) != 1 {
+		t.Errorf("again: got %d mounts, %v, want the one as before", len(all), err)
 	}
 	for _, pod := range []*corev1.Pod{one, two} {
 		found, err := v.List(pod.UID)
@@ -272,8 +276,8 @@ func TestSilentNFSServer(t *testing.T) {
 	go func() {
 		r := Request{Pod: pod, Volume: &corev1.Volume{Name: "share", VolumeSource: source}, Now: time.Now()}
 		m, err := v.Mount(t.Context(), r, testObjects())
-		if err == nil && (m.Changed || m.HostPath != path) {
-			err = fmt.Errorf("got %+v, want the volume at %s, unchanged", m, path)
+		if err == nil && m.HostPath != path {
+			err = fmt.Errorf("got %+v, want the volume at %s", m, path)
 		}
 		ended <- errors.Join(err, v.Unmount(t.Context(), pod.UID, OnDisk{pluginname.NFS, "share"}))
 	}()

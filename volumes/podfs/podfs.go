@@ -122,8 +122,6 @@ type Mounted struct {
 	SELinuxRelabel bool
 	// RefreshAt is when to call Mount again, because a token or certificate is due for renewal; zero: never.
 	RefreshAt time.Time
-	// Changed: this call created or changed the content.
-	Changed bool
 }
 
 // Mount sets a volume up, or refreshes its content: all files change at once, and only if the content differs. Errors

@@ -43,7 +43,7 @@ func TestProjected(t *testing.T) {
 	m := mustMount(t, v, r, o)
 	token, _, _ := o.issue(pod, "", 3607)
 	wantFiles(t, m.HostPath, map[string]string{"token": token, "ca.crt": "CA", "namespace": "shop"})
-	if !isTmpfs(t, m.HostPath) || !m.ReadOnly || !m.SELinuxRelabel || !m.Changed {
+	if !isTmpfs(t, m.HostPath) || !m.ReadOnly || !m.SELinuxRelabel {
 		t.Errorf("got %+v on tmpfs: %v", m, isTmpfs(t, m.HostPath))
 	}
 	if got := m.RefreshAt.Sub(testNow); got > 2886*time.Second || got < 2875*time.Second {
@@ -189,9 +189,10 @@ func TestTokenSurvivesRestart(t *testing.T) {
 	mount := func(at time.Time, tokens int, changed bool) Mounted {
 		t.Helper()
 		now, r.Now = at, at
+		before := shown(t, first)
 		m := mustMount(t, restarted, r, o)
-		if o.tokens != tokens || m.Changed != changed {
-			t.Errorf("%v later: got %d tokens requested, changed %v, want %d, %v", at.Sub(testNow), o.tokens, m.Changed, tokens,
+		if got := shown(t, m) != before; o.tokens != tokens || got != changed {
+			t.Errorf("%v later: got %d tokens requested, changed %v, want %d, %v", at.Sub(testNow), o.tokens, got, tokens,
 				changed)
 		}
 		return m
@@ -229,15 +230,18 @@ func TestTokenOfEarlierRun(t *testing.T) {
 	volume := apiAccess()
 	volume.Projected.Sources[0].ServiceAccountToken.ExpirationSeconds = new(int64(86400))
 	r := request(pod, "p", volume)
+	var before string
 	mount := func(at time.Time, tokens int, changed bool, refresh, latest time.Duration) time.Time {
 		t.Helper()
 		defer func() { r.Refresh = true }()
 		now, r.Now = at, at
 		m := mustMount(t, v, r, o)
-		if o.tokens != tokens || m.Changed != changed {
-			t.Errorf("%s later: got %d tokens requested, changed %t, want %d, %t", at.Sub(testNow), o.tokens, m.Changed,
+		after := shown(t, m)
+		if got := after != before; o.tokens != tokens || got != changed {
+			t.Errorf("%s later: got %d tokens requested, changed %t, want %d, %t", at.Sub(testNow), o.tokens, got,
 				tokens, changed)
 		}
+		before = after
 		if got := m.RefreshAt.Sub(at); got < refresh || got > latest {
 			t.Errorf("%s later: got refresh after %s, want %s to %s", at.Sub(testNow), got, refresh, latest)
 		}
@@ -285,8 +289,11 @@ func TestTokenOfSlowClock(t *testing.T) {
 	first := mount(0, 1)
 	// The token survives a change of other content, with the time at which it was received.
 	o.configMaps["shop/kube-root-ca.crt"].Data["ca.crt"] = "CA 2"
-	if m := mount(5*time.Minute, 1); !m.Changed || m.RefreshAt != first.RefreshAt {
-		t.Errorf("got changed %v, refresh at %v, want true, %v as before", m.Changed, m.RefreshAt, first.RefreshAt)
+	if m := mount(5*time.Minute, 1); m.RefreshAt != first.RefreshAt {
+		t.Errorf("got refresh at %v, want %v as before", m.RefreshAt, first.RefreshAt)
+	}
+	if ca, err := os.ReadFile(filepath.Join(first.HostPath, "ca.crt")); err != nil || string(ca) != "CA 2" {
+		t.Errorf("certificate: got %q, %v, want the new one", ca, err)
 	}
 	mount(first.RefreshAt.Sub(testNow)-time.Second, 1)
 	mount(first.RefreshAt.Sub(testNow), 2)
@@ -345,8 +352,9 @@ func TestTokenAPIFails(t *testing.T) {
 
 	o.issue = func(*corev1.Pod, string, int64) (string, time.Time, error) { return "", time.Time{}, down }
 	r.Now = m.RefreshAt
+	before := shown(t, m)
 	kept := mustMount(t, v, r, o)
-	if kept.Changed || kept.RefreshAt != r.Now.Add(time.Minute) {
+	if shown(t, kept) != before || kept.RefreshAt != r.Now.Add(time.Minute) {
 		t.Errorf("got %+v, want the old token and another try in a minute", kept)
 	}
 	r.Now = testNow.Add(3607 * time.Second)
