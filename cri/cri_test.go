@@ -519,6 +519,28 @@ func TestImageServiceOfItsOwn(t *testing.T) {
 	})
 }
 
+// TestNameHeld checks that the answers of containerd 2.4 and of older versions are recognized, and no other. The texts
+// are those of containerd's and CRI-O's sources.
+func TestNameHeld(t *testing.T) {
+	for text, want := range map[string]bool{
+		`failed to reserve sandbox name "web_default_u_0": name "web_default_u_0" is reserved for "s1"`:           true,
+		`failed to reserve container name "app_web_default_u_0": name "app_web_default_u_0" is reserved for "c1"`: true,
+		`failed to reserve container name "app_web_default_u_0"; check if another CreateContainer request is in ` +
+			`progress: name "app_web_default_u_0" is reserved for "c1"`: true,
+		`failed to reserve container name "": invalid name "" or key "c1"`: false,
+		`error reserving ctr name app_0 for id c1: name is reserved`:       false,
+		`hook: failed to reserve container name: name x is reserved for y`: false,
+	} {
+		err := &cri.Error{Verb: "CreateContainer", Err: status.Error(codes.AlreadyExists, text)}
+		if got := cri.IsNameHeld(err); got != want {
+			t.Errorf("%s: got %t, want %t", text, got, want)
+		}
+	}
+	if cri.IsNameHeld(nil) {
+		t.Error("nil: got true, want false")
+	}
+}
+
 func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := serve(t, cri.Options{Log: discard})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -54,6 +55,15 @@ func is(err error, code codes.Code) bool {
 
 // IsNotFound reports whether the runtime knows no such sandbox, container or image.
 func IsNotFound(err error) bool { return is(err, codes.NotFound) }
+
+// IsNameHeld reports whether containerd refuses to create a sandbox or container because its name and attempt have an
+// owner: one that is listed, or one that another call makes, such as an earlier one that has timed out. CRI has no code
+// for it. CRI-O means something else by its own answer: it hands the object over at a later call with the same attempt.
+func IsNameHeld(err error) bool {
+	return err != nil && heldName.MatchString(Message(err))
+}
+
+var heldName = regexp.MustCompile(`^failed to reserve (sandbox|container) name .*name .* is reserved for `)
 
 // IsExhausted reports whether the runtime is at one of its limits.
 func IsExhausted(err error) bool { return is(err, codes.ResourceExhausted) }

@@ -2,11 +2,13 @@ package execute
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
+	"github.com/nodelet/nodelet/cri"
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
@@ -89,4 +91,29 @@ func imageEvent(s podstate.EnsureImage, p *podstate.Problem) (reason, message st
 		return "InspectFailed", p.Message
 	}
 	return "Failed", fmt.Sprintf("Failed to pull image %q: %s", s.Image, cmp.Or(p.Event, p.Message))
+}
+
+// nameHeld follows the answer of containerd that the name of a sandbox or container has an owner. After a call that has
+// timed out this is normal for a moment. If the work of that call never ends, it lasts until containerd restarts.
+const nameHeld = " (containerd holds the name for an earlier call; if this lasts for minutes, delete the pod or " +
+	"restart containerd)"
+
+// message returns the text of an error. If the runtime has answered, it is the kubelet's: for a container the runtime's
+// message alone, for a sandbox that with gRPC's prefix.
+func message(step podstate.Step, err error) string {
+	call, ok := errors.AsType[*cri.Error](err)
+	if !ok || call.NoAnswer > 0 {
+		return err.Error()
+	}
+	held := ""
+	if cri.IsNameHeld(err) {
+		held = nameHeld
+	}
+	switch step.(type) {
+	case podstate.CreateContainer, podstate.StartContainer:
+		return cri.Message(err) + held
+	case podstate.CreateSandbox:
+		return call.Err.Error() + held
+	}
+	return err.Error()
 }

@@ -127,22 +127,6 @@ func problem(ctx context.Context, step podstate.Step, err error) *podstate.Probl
 	return p
 }
 
-// message returns the text of an error. If the runtime has answered, it is the kubelet's: for a container the runtime's
-// message alone, for a sandbox that with gRPC's prefix.
-func message(step podstate.Step, err error) string {
-	call, ok := errors.AsType[*cri.Error](err)
-	if !ok || call.NoAnswer > 0 {
-		return err.Error()
-	}
-	switch step.(type) {
-	case podstate.CreateContainer, podstate.StartContainer:
-		return cri.Message(err)
-	case podstate.CreateSandbox:
-		return call.Err.Error()
-	}
-	return err.Error()
-}
-
 func defaultReason(step podstate.Step, err error) string {
 	switch step.(type) {
 	case podstate.EnsureImage:

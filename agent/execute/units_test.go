@@ -360,6 +360,27 @@ func TestProblemMessage(t *testing.T) {
 	}
 }
 
+// TestHeldNameIsExplained checks that the message says what to do when containerd does not give up a name. CRI-O gives
+// it up by itself.
+func TestHeldNameIsExplained(t *testing.T) {
+	for step, text := range map[podstate.Step]string{
+		podstate.CreateContainer{}: `failed to reserve container name "app_web_default_u_0"; check if another ` +
+			`CreateContainer request is in progress: name "app_web_default_u_0" is reserved for "c1"`,
+		podstate.CreateSandbox{}: `failed to reserve sandbox name "web_default_u_0": name "web_default_u_0" is ` +
+			`reserved for "s1"`,
+	} {
+		got := problem(t.Context(), step, &cri.Error{Err: status.Error(codes.AlreadyExists, text)}).Message
+		if !strings.Contains(got, text) || !strings.HasSuffix(got, nameHeld) {
+			t.Errorf("%T: got %q, want the text of containerd and what to do", step, got)
+		}
+	}
+	other := "error reserving ctr name app_0 for id c1: name is reserved"
+	got := problem(t.Context(), podstate.CreateContainer{}, &cri.Error{Err: status.Error(codes.Unknown, other)}).Message
+	if got != other {
+		t.Errorf("got %q, want %q alone", got, other)
+	}
+}
+
 // TestLongMessageIsCut checks that only a part of an error is kept, in the status and in the event: it may repeat a
 // command, the name of an image, or the answer of a registry.
 func TestLongMessageIsCut(t *testing.T) {

@@ -102,8 +102,12 @@ func (r *state) newIP() string {
 // reserve takes a name, as containerd does before it works on a sandbox or container. r.mu is held.
 func (r *state) reserve(what, name, id string) error {
 	if holder, taken := r.names[name]; taken {
-		return status.Errorf(codes.FailedPrecondition, "failed to reserve %s name %q: name %q is reserved for %q", what,
-			name, name, holder)
+		hint := ""
+		if what == "container" {
+			hint = "; check if another CreateContainer request is in progress"
+		}
+		return status.Errorf(codes.FailedPrecondition, "failed to reserve %s name %q%s: name %q is reserved for %q", what,
+			name, hint, name, holder)
 	}
 	r.names[name] = id
 	return nil
