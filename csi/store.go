@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -239,6 +240,24 @@ func (s *store) replaced(rec *record) bool {
 		}
 		for _, u := range v.rec.Uses {
 			if rec.Block && v.rec.Block && u.Name == name && u.Publish != none {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// has reports whether a mount point is where a volume with a record is staged or published. The root directory may be
+// mounted elsewhere too. Volumes of some drivers share a file system: each would wait for the others.
+func (s *store) has(point string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.volumes {
+		if strings.Contains(point, "/"+v.rec.Staging) {
+			return true
+		}
+		for _, u := range v.rec.Uses {
+			if strings.Contains(point, "/"+u.Target) {
 				return true
 			}
 		}

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodelet/nodelet/host/mounts"
 )
 
 // Unpublish unpublishes a volume for a pod, by a name that Used returned, and ends the use. After the last use the
@@ -199,7 +202,28 @@ func (c *CSI) unstage(ctx context.Context, k key) error {
 	if rec == nil || len(rec.Uses) > 0 {
 		return nil
 	}
+	if err := c.checkMountedOnce(ctx, rec); err != nil {
+		return err
+	}
 	return c.takeDown(ctx, lock, rec)
+}
+
+// checkMountedOnce returns an error if a staged file system that no pod uses is mounted elsewhere on the node too, by
+// hand or by a program: its disk would be detached while it is written. What does not work any more is not checked, nor
+// a volume whose driver mounts nothing to stage it. The kubelet does the same.
+func (c *CSI) checkMountedOnce(ctx context.Context, rec *record) error {
+	if rec.Block || rec.Stage == none || !c.files.works(ctx, rec, rec.Staging) {
+		return nil
+	}
+	staging := c.files.abs(rec.Staging)
+	points, err := mounts.Others(staging)
+	if err != nil {
+		return err
+	}
+	if points = slices.DeleteFunc(points, c.records.has); len(points) > 0 {
+		return fmt.Errorf("the device mount path %q is still mounted by other references %q: unmount them", staging, points)
+	}
+	return nil
 }
 
 // takeDown unstages a volume that no pod uses, and records that. The caller holds the volume's lock.

@@ -88,7 +88,11 @@ func (c *CSI) checkMode(ctx context.Context, lock *callLock, rec *record, v *Vol
 	case used:
 		return &LabelError{v.Name, rec.SELinux, v.SELinux.Mount}
 	}
-	if err := c.takeDown(ctx, lock, rec); err != nil {
+	err := c.checkMountedOnce(ctx, rec)
+	if err == nil {
+		err = c.takeDown(ctx, lock, rec)
+	}
+	if err != nil {
 		return fmt.Errorf("waiting for unmount of volume %q, because it is mounted "+
 			"with another SELinux label or volumeMode: %w", v.Name, err)
 	}

@@ -15,10 +15,9 @@ import (
 // Of returns the entry in the mount table of the mount that a path is on. A mount point is on the topmost mount there.
 // A server of the file system is not asked.
 func Of(path string) (*mountinfo.Info, error) {
-	var st unix.Statx_t
-	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
-	if err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_MNT_ID, &st); err != nil {
-		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
+	st, err := mountOf(path)
+	if err != nil {
+		return nil, err
 	}
 	all, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		found := uint64(m.ID) == st.Mnt_id
@@ -31,6 +30,39 @@ func Of(path string) (*mountinfo.Info, error) {
 		return nil, fmt.Errorf("find the mount of %s: it has just been unmounted", path)
 	}
 	return all[0], nil
+}
+
+// mountOf returns the ID of the mount that a path is on, and whether the path is its root.
+func mountOf(path string) (*unix.Statx_t, error) {
+	st := &unix.Statx_t{}
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+	if err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_MNT_ID, st); err != nil {
+		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
+	}
+	return st, nil
+}
+
+// Others returns where else the same directory of the same file system is mounted as on a path. If nothing is mounted
+// on the path, or what is mounted there cannot be examined, there are none. A server of the file system is not asked.
+func Others(path string) (points []string, err error) {
+	st, err := mountOf(path)
+	if err != nil || !IsRoot(st) {
+		return nil, nil
+	}
+	all, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		return nil, fmt.Errorf("find other mounts of what is mounted on %s: %w", path, err)
+	}
+	i := slices.IndexFunc(all, func(m *mountinfo.Info) bool { return uint64(m.ID) == st.Mnt_id })
+	if i < 0 {
+		return nil, fmt.Errorf("find other mounts of what is mounted on %s: it has just been unmounted", path)
+	}
+	for j, m := range all {
+		if j != i && m.Major == all[i].Major && m.Minor == all[i].Minor && m.Root == all[i].Root {
+			points = append(points, m.Mountpoint)
+		}
+	}
+	return points, nil
 }
 
 // KeepsLabels reports whether the file system at a path has an SELinux label for each file, which can be changed. One

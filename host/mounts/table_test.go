@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,6 +57,49 @@ func TestOf(t *testing.T) {
 	}
 	ownmounts.FUSE(t, filepath.Join(dir, "to"))
 	check("to", "to", "fuse")
+}
+
+// TestOthers checks that the other mounts of a directory of a file system are found: not those of another directory or
+// another file system, and none of a path that is no mount.
+func TestOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"disk", "all", "again", "below", "other", "plain"} {
+		if err := os.Mkdir(in(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mountOn(t, in("disk"), "tmpfs", "tmpfs", "")
+	if err := os.Mkdir(in("disk/below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bind := func(from, to string) {
+		t.Helper()
+		if err := unix.Mount(in(from), in(to), "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(in(to), unix.MNT_DETACH) })
+	}
+	bind("disk", "all")
+	bind("disk", "again")
+	bind("disk/below", "below")
+	mountOn(t, in("other"), "tmpfs", "tmpfs", "")
+	for path, want := range map[string][]string{
+		"disk":       {in("all"), in("again")},
+		"all":        {in("disk"), in("again")},
+		"below":      nil,
+		"disk/below": nil,
+		"other":      nil,
+		"plain":      nil,
+		"missing":    nil,
+	} {
+		if got, err := Others(in(path)); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
+		}
+	}
 }
 
 // TestFileSystem checks that a directory and a link to it have the name of the file system that is mounted there.
