@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodelet/nodelet/cri"
 	"github.com/nodelet/nodelet/host/userns"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -127,6 +128,31 @@ func TestImageVolume(t *testing.T) {
 				}
 			}
 			t.Errorf("got mounts %v, want one with the IDs of the pod", c.Mounts)
+		}
+	})
+}
+
+// TestImageSubPathThatTheRuntimeLacks checks that a container with a subPath of an image volume is not created, and
+// says why, if the runtime would mount the whole image. One that mounts the image as a whole runs.
+func TestImageSubPathThatTheRuntimeLacks(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.noImageSubPath = cri.NoImageSubPath("containerd", "2.1.6")
+		w.runtime.AddImage(fake.RemoteImage{Name: "data:1"})
+		pods := map[string]*corev1.Pod{}
+		for name, sub := range map[string]string{"part": "dark", "whole": ""} {
+			pods[name] = apiPod(name, func(pod *corev1.Pod) {
+				pod.Spec.Volumes = []corev1.Volume{{Name: "theme", VolumeSource: corev1.VolumeSource{
+					Image: &corev1.ImageVolumeSource{Reference: "data:1", PullPolicy: corev1.PullIfNotPresent}}}}
+				pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "theme", MountPath: "/data", SubPath: sub}}
+			})
+			w.run(pods[name])
+		}
+		w.sleep(time.Minute)
+		w.checkRunning("whole/app#0")
+		const want = `volume "theme": containerd 2.1.6 does not support a subPath of an image volume`
+		got := w.status(pods["part"]).ContainerStatuses[0].State.Waiting
+		if got == nil || got.Reason != "CreateContainerConfigError" || !strings.HasPrefix(got.Message, want) {
+			t.Errorf("got %v, want that it waits: %s", got, want)
 		}
 	})
 }

@@ -68,6 +68,8 @@ type world struct {
 	amnesia bool
 	// noUserNamespaces: the runtime's handler does not support user namespaces.
 	noUserNamespaces bool
+	// noImageSubPath is why the runtime cannot mount a subPath of an image volume.
+	noImageSubPath string
 	// recursive is the name of the handler that supports recursive read-only mounts.
 	recursive string
 	// classes are the runtime classes of the cluster.
@@ -333,7 +335,8 @@ func (w *world) begin() {
 			return &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: !w.noUserNamespaces,
 				RecursiveReadOnlyMounts: handler == w.recursive}
 		},
-		Working: func() {},
+		NoImageSubPath: func() string { return w.noImageSubPath },
+		Working:        func() {},
 	})
 	var podFiles agent.PodFiles = dirs
 	if w.podFiles != nil {

@@ -98,6 +98,16 @@ func (known vulnerability) hits(name string, v version) (fix version, bad bool) 
 	return version{}, false
 }
 
+// NoImageSubPath returns why a runtime cannot mount a subPath of an image volume; empty if it can, or is unknown.
+// containerd 2.1 mounts the whole image then.
+func NoImageSubPath(name, ver string) string {
+	v, ok := parseVersion(ver)
+	if !ok || name != "containerd" || v[0] > 2 || v[0] == 2 && v[1] >= 2 {
+		return ""
+	}
+	return fmt.Sprintf("%s %s does not support a subPath of an image volume: upgrade to 2.2.0 or later", name, ver)
+}
+
 // oneReader reports whether the runtime gives each event to one of the readers of its events, as containerd 1.7 does.
 // Those before it have no events.
 func oneReader(name, ver string) bool {

@@ -7,6 +7,28 @@ import (
 	"github.com/nodelet/nodelet/cri"
 )
 
+// TestNoImageSubPath checks which runtimes count as unable to mount a subPath of an image volume.
+func TestNoImageSubPath(t *testing.T) {
+	for _, tc := range []struct {
+		name, version string
+		lacks         bool
+	}{
+		{"containerd", "1.7.29-k3s1", true},
+		{"containerd", "v2.1.9", true},
+		{"containerd", "2.1.6+bottlerocket", true},
+		{"containerd", "v2.2.0-rc.1", false},
+		{"containerd", "v2.2.0", false},
+		{"containerd", "v3.0.0", false},
+		{"containerd", "unknown", false},
+		{"containerd", "", false},
+		{"cri-o", "1.35.2", false},
+	} {
+		if got := cri.NoImageSubPath(tc.name, tc.version); (got != "") != tc.lacks {
+			t.Errorf("%s %s: got %q, want a problem: %t", tc.name, tc.version, got, tc.lacks)
+		}
+	}
+}
+
 func TestVersionWarnings(t *testing.T) {
 	all := map[string]string{ // by a short name
 		"volumes": "CVE-2022-23648", "output": "CVE-2022-31030", "resize": "CVE-2022-23471", "extra": "CVE-2023-25173",

@@ -42,6 +42,8 @@ type Backends struct {
 	FreshNode func() (*spec.Node, error)
 	// HandlerFeatures returns what a runtime handler can do, by its name; the default one has none. It may return nil.
 	HandlerFeatures func(name string) *runtimeapi.RuntimeHandlerFeatures
+	// NoImageSubPath returns why the runtime cannot mount a subPath of an image volume; empty if it can.
+	NoImageSubPath func() string
 	// Working is called before each step: the agent is not at rest.
 	Working func()
 }

@@ -55,6 +55,7 @@ func (x *inputs) collect(ctx context.Context, t *Task, s podstate.CreateContaine
 		TargetID:          s.Target,
 		ExtraGroups:       extraGroups(t.mounts),
 		RecursiveReadOnly: x.sandboxes.recursiveReadOnly(ctx, t.Pod, t.Sandbox),
+		NoImageSubPath:    x.NoImageSubPath(),
 	}
 	if in.UserNS, err = x.sandboxes.userNS(t.Pod); err != nil {
 		return nil, err

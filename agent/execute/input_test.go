@@ -169,6 +169,7 @@ func envTask(t *testing.T, configMaps, secrets []string) (*Task, *inputs, *corev
 		Placement:       placementtest.Off(),
 		Claims:          noClaims{},
 		HandlerFeatures: func(string) *runtimeapi.RuntimeHandlerFeatures { return nil },
+		NoImageSubPath:  func() string { return "" },
 		Node:            func() *spec.Node { return &spec.Node{PodsDir: "/pods", Cgroups: spec.Cgroups{Flat: true}} },
 	})
 	task := &Task{

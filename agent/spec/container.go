@@ -36,7 +36,9 @@ type ContainerInput struct {
 	ExtraGroups []int64
 	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
-	Devices           Devices
+	// NoImageSubPath is why the runtime cannot mount a subPath of an image volume; empty if it can.
+	NoImageSubPath string
+	Devices        Devices
 	// CPUs and MemoryNodes are the CPUs and NUMA nodes that the container may use, as lists such as 0-3,8. Empty means
 	// all.
 	CPUs, MemoryNodes string

@@ -144,6 +144,8 @@ func volumeMount(in *ContainerInput, index int, lookup func(string) (string, boo
 		MountOptions:      m.BindMountOptions,
 	}
 	switch {
+	case volume.Image != nil && sub != "" && in.NoImageSubPath != "":
+		return nil, fmt.Errorf("volume %q: %s", m.Name, in.NoImageSubPath)
 	case volume.Image != nil:
 		mount.HostPath, mount.ImageSubPath = "", sub
 	case sub != "":

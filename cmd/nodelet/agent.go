@@ -47,6 +47,7 @@ func newSteps(p *process, x *parts, tree *logs.Tree) (*execute.Executor, error) 
 		Node:            x.machine.facts.Spec,
 		FreshNode:       x.machine.facts.Fresh,
 		HandlerFeatures: x.runtime.monitor.Features,
+		NoImageSubPath:  x.runtime.monitor.NoImageSubPath,
 		Working:         x.sysmon.Work,
 	}), nil
 }

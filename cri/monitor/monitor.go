@@ -102,6 +102,12 @@ func (m *Monitor) Usable() <-chan struct{} { return m.usable }
 // RuntimeName returns the runtime's own name, such as containerd; empty before its first answer.
 func (m *Monitor) RuntimeName() string { return m.version.Load().GetRuntimeName() }
 
+// NoImageSubPath returns why the runtime cannot mount a subPath of an image volume; empty if it can.
+func (m *Monitor) NoImageSubPath() string {
+	v := m.version.Load()
+	return cri.NoImageSubPath(v.GetRuntimeName(), v.GetRuntimeVersion())
+}
+
 // Features returns the features of a runtime handler; nil for a handler that the runtime does not list.
 func (m *Monitor) Features(handler string) *runtimeapi.RuntimeHandlerFeatures {
 	for _, h := range m.status.Load().GetRuntimeHandlers() {

@@ -140,7 +140,9 @@ var podFields = []struct {
 	{"ContainerRestartRule", config.Acts, "action exitCodes", ""},
 	{"ContainerRestartRuleOnExitCodes", config.Acts, "operator values", ""},
 	{"VolumeMount", config.Acts,
-		"name readOnly recursiveReadOnly mountPath subPath mountPropagation subPathExpr bindMountOptions", ""},
+		"name readOnly recursiveReadOnly mountPath mountPropagation bindMountOptions", ""},
+	{"VolumeMount", config.Differs, "subPath subPathExpr", "with containerd before 2.2, which ignores that of an image " +
+		"volume, a container with one is not created; with the kubelet it gets the whole image"},
 	{"VolumeDevice", config.Acts, "name devicePath", ""},
 	{"Probe", config.Acts,
 		"initialDelaySeconds timeoutSeconds successThreshold failureThreshold terminationGracePeriodSeconds", ""},

@@ -417,6 +417,14 @@ func TestUnreadyRuntime(t *testing.T) {
 	}
 }
 
+// TestOldRuntime checks that a runtime which cannot mount a subPath of an image volume is named before a pod needs it.
+func TestOldRuntime(t *testing.T) {
+	rt := fake.New()
+	rt.RuntimeVersion = "v2.0.12"
+	got := newMachine(t, nil, listen(t, rt)).runtime(t.Context())
+	want(t, "old", got, "ok containerd v2.0.12", "warning does not support a subPath of an image volume", "ok driver")
+}
+
 // TestRuntimeWithoutCRI checks that the advice for a containerd that has no CRI plugin is another than to start it.
 func TestRuntimeWithoutCRI(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "cri.sock")

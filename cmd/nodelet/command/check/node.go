@@ -56,6 +56,10 @@ func (m *Machine) runtime(ctx context.Context) []Result {
 	for _, warning := range cri.VersionWarnings(v.RuntimeName, v.RuntimeVersion) {
 		all = append(all, result("runtime", Warning, warning, "upgrade the container runtime")...)
 	}
+	if lacks := cri.NoImageSubPath(v.RuntimeName, v.RuntimeVersion); lacks != "" {
+		advice := "containers with one are not created: upgrade the container runtime, or mount such volumes as a whole"
+		all = append(all, result("runtime", Warning, lacks, advice)...)
+	}
 	all = append(all, m.driver(ctx, client)...)
 	s, err := client.Status(ctx)
 	if err != nil {
