@@ -174,12 +174,11 @@ func (v *devices) drop(ctx context.Context, s *session, lun string) error {
 		return nil
 	}
 	if m := v.multipath(name); m != "" {
-		if err := v.free(m); err != nil {
-			return err
-		}
+		// It refuses a device in use, which the kernel keeps, and removes the unused devices of its partitions.
 		said, err := exec.CommandContext(ctx, "multipath", "-f", m).CombinedOutput()
 		if err != nil && v.multipath(name) != "" {
-			return fmt.Errorf("iscsi: multipath -f %s: %w: %s", m, err, strings.TrimSpace(string(said)))
+			return fmt.Errorf("iscsi: multipath -f %s: %w: %s: if it is in use, see lsblk and findmnt",
+				m, err, strings.TrimSpace(string(said)))
 		}
 	}
 	if err := v.free(name); err != nil {

@@ -3,6 +3,7 @@ package iscsi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,6 +138,38 @@ func TestMultipath(t *testing.T) {
 	if device, err := w.d.device(t.Context(), l); err != nil || filepath.Base(device) != "dm-2" {
 		t.Errorf("device: got %s, %v, want dm-2", device, err)
 	}
+}
+
+// TestMultipathWithPartitions checks that multipath decides whether its device is in use: it removes the devices that
+// kpartx has made of partitions, which claim it, with it. A device that it leaves keeps its paths.
+func TestMultipathWithPartitions(t *testing.T) {
+	w := newWorld(t)
+	if w.real {
+		t.Skip("the device of multipathd is a stand-in")
+	}
+	l := w.lun(w.luns[0], nil)
+	w.stage(l, true)
+	name := w.session(l).block(l.Lun)
+	holder := w.fake("sys/class/block/" + name + "/holders/dm-2")
+	w.must(os.Mkdir(holder, 0o755))
+	w.write(w.fake("sys/class/block/dm-2/dm/uuid"), "mpath-y\n")
+	w.must(os.Symlink(w.disks[w.luns[1]], w.fake("dev/dm-2")))
+	partition, err := unix.Open(w.fake("dev/dm-2"), unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	w.must(err)
+	defer unix.Close(partition)
+	bin := t.TempDir()
+	script := "#!/bin/sh\n[ \"$*\" = '-f dm-2' ] && [ -e '%[1]s/unused' ] && exec rmdir '%[2]s'\necho map in use; exit 1\n"
+	w.must(os.WriteFile(filepath.Join(bin, "multipath"), fmt.Appendf(nil, script, bin, holder), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	if err := w.tryUnstage(l, true); err == nil || !strings.Contains(err.Error(), "map in use") {
+		t.Errorf("got error %v, want that of multipath", err)
+	}
+	if w.session(l).block(l.Lun) != name {
+		t.Error("a device in use has lost its path")
+	}
+	w.write(filepath.Join(bin, "unused"), "")
+	w.unstage(l, true)
+	w.nothing()
 }
 
 // firstEvent has one event, and lets something happen at it.
