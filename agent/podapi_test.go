@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -24,9 +25,10 @@ import (
 
 func (w *world) podAPI() *podapi.Server {
 	return podapi.New(podapi.Config{
-		Pods:    w.agent.Supervisor,
-		Runtime: w.agent.runtime,
-		Logs:    logs.New(w.path("logs")),
+		Pods:      w.agent.Supervisor,
+		Runtime:   w.agent.runtime,
+		Logs:      logs.New(w.path("logs")),
+		Allocated: true,
 	})
 }
 
@@ -209,6 +211,31 @@ func TestPodAPIBeforeTheRuntime(t *testing.T) {
 		} {
 			if err := ask(); !errors.Is(err, waiting) {
 				t.Errorf("%s: got %v, want what is waited for", name, err)
+			}
+		}
+	})
+}
+
+// TestPodAPIShowsPendingResize checks that the lists of pods have the resources that are desired of a pod, as its
+// generation says. Only the list of allocated pods has those that the pod was given.
+func TestPodAPIShowsPendingResize(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := apiPod("web", wants("1", "1Gi"))
+		w.run(pod)
+		w.sleep(time.Second)
+		w.resize(pod, "5", "1Gi")
+		w.checkSize(pod, 1000, "1Gi", "PodResizePending Deferred 2")
+		api := w.podAPI()
+		for name, of := range map[string]struct {
+			list func(context.Context) ([]*corev1.Pod, error)
+			want int64
+		}{"pods": {api.Pods, 5}, "local pods": {api.LocalPods, 5}, "allocated pods": {api.Allocated, 1}} {
+			all, err := of.list(t.Context())
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%s: got %d, %v, want one", name, len(all), err)
+			}
+			if got := all[0].Spec.Containers[0].Resources.Requests.Cpu().Value(); got != of.want {
+				t.Errorf("%s: got %d CPUs, want %d", name, got, of.want)
 			}
 		}
 	})

@@ -21,9 +21,10 @@ import (
 
 // PodView is what the agent knows of one pod at one time. It is read only: workers and readers share it.
 type PodView struct {
-	// Pod is the pod as its source has it, with the resources that it was admitted with. Mirror is the mirror pod
-	// that the API server has of a static pod, or nil.
-	Pod, Mirror *corev1.Pod
+	// Source is the pod as its source has it. Pod is the same with the resources that are allocated to it.
+	Source, Pod *corev1.Pod
+	// Mirror is the mirror pod that the API server has of a static pod, or nil.
+	Mirror *corev1.Pod
 	// Desired is false for a pod that is being removed: no source has it any more.
 	Desired bool
 	// Stop is how the pod is being stopped; nil if it is not. Rejected: it was refused at admission.
@@ -207,13 +208,20 @@ func (s *Supervisor) active(ctx context.Context, wanted func(*podstate.Stop) boo
 func (s *Supervisor) podViews() []PodView {
 	all := make([]PodView, 0, len(s.table.workers))
 	for uid, e := range s.table.workers {
-		v := PodView{Pod: e.pod(), Mirror: e.mirror, Stop: e.stop, Rejected: e.rejected != nil, worker: e.worker}
+		v := PodView{
+			Source:   e.source,
+			Pod:      e.pod(),
+			Mirror:   e.mirror,
+			Stop:     e.stop,
+			Rejected: e.rejected != nil,
+			worker:   e.worker,
+		}
 		_, v.Desired = s.table.set.Pods[uid]
 		v, _ = v.Latest()
 		all = append(all, v)
 	}
 	for _, pod := range s.table.pending() {
-		all = append(all, PodView{Pod: pod, Desired: true, Status: pod.Status})
+		all = append(all, PodView{Source: pod, Pod: pod, Desired: true, Status: pod.Status})
 	}
 	return all
 }

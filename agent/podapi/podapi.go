@@ -96,7 +96,7 @@ func current(v agent.PodView) *corev1.Pod {
 	if !v.Desired {
 		return nil
 	}
-	pod := *v.Pod
+	pod := *v.Source
 	pod.Status = v.Status
 	return &pod
 }
