@@ -61,8 +61,8 @@ func dnsBase(pod *corev1.Pod, node *Node) (*runtimeapi.DNSConfig, []Warning, err
 	if len(node.ClusterDNS) == 0 {
 		return hostDNS(node), []Warning{{
 			Reason: "MissingClusterDNS",
-			Message: fmt.Sprintf("pod %q asks for cluster DNS, but clusterDNS is not set in this node's configuration; "+
-				"the node's own DNS settings are used instead", podutil.Text(pod)),
+			Message: fmt.Sprintf("pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using "+
+				"%q policy. Falling back to %q policy.", podutil.Text(pod), corev1.DNSClusterFirst, corev1.DNSDefault),
 		}}, nil
 	}
 	return &runtimeapi.DNSConfig{
@@ -126,23 +126,24 @@ func clusterSearch(namespace string, node *Node) []string {
 	return unique([]string{namespace + ".svc." + domain, "svc." + domain, domain}, node.Resolv.Search)
 }
 
-// cutToLimits removes what exceeds the limits of resolvers, and returns a warning for each list that it shortens.
+// cutToLimits removes what exceeds the limits of resolvers, and returns the kubelet's warning for each list that it
+// shortens.
 func cutToLimits(config *runtimeapi.DNSConfig) []Warning {
 	var warnings []Warning
 	if len(config.Servers) > maxNameservers {
 		config.Servers = config.Servers[:maxNameservers]
 		warnings = append(warnings, Warning{
 			Reason: "DNSConfigForming",
-			Message: fmt.Sprintf("more than %d nameservers are given, which resolvers do not take; these are used: %s",
-				maxNameservers, strings.Join(config.Servers, " ")),
+			Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+				strings.Join(config.Servers, " "),
 		})
 	}
 	if kept := cutSearch(config.Searches); len(kept) < len(config.Searches) {
 		config.Searches = kept
 		warnings = append(warnings, Warning{
 			Reason: "DNSConfigForming",
-			Message: fmt.Sprintf("search domains are limited to %d, of %d characters each and %d together; these are used: %s",
-				maxSearchPaths, validation.DNS1123SubdomainMaxLength, maxSearchLength, strings.Join(kept, " ")),
+			Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
+				strings.Join(kept, " "),
 		})
 	}
 	return warnings

@@ -178,6 +178,32 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
+// TestDNSMessages checks that warnings have the words of the kubelet: runbooks and alerts look for them.
+func TestDNSMessages(t *testing.T) {
+	pod, node := testPod(), testNode(nodeFacts{NoClusterDNS: true})
+	pod.Spec.DNSConfig = &corev1.PodDNSConfig{
+		Nameservers: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"},
+		Searches:    []string{strings.Repeat("a", 254), "b"},
+	}
+	node.Resolv = ResolvConf{}
+	_, got, err := dnsConfig(pod, node)
+	want := []Warning{{
+		Reason: "MissingClusterDNS",
+		Message: `pod: "p_ns(uid-1)". kubelet does not have ClusterDNS IP configured and cannot create Pod using ` +
+			`"ClusterFirst" policy. Falling back to "Default" policy.`,
+	}, {
+		Reason: "DNSConfigForming",
+		Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+			"10.0.0.1 10.0.0.2 10.0.0.3",
+	}, {
+		Reason:  "DNSConfigForming",
+		Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: b",
+	}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("error %v, got %s", err, diff)
+	}
+}
+
 // TestDNSSearchLineBoundary checks that the search line may have at most 2048 characters.
 func TestDNSSearchLineBoundary(t *testing.T) {
 	domains := []string{}
