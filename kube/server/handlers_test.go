@@ -67,7 +67,7 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
-// TestLogErrors checks that an error is a status before the first byte, and a line after it.
+// TestLogErrors checks that an error is a status before the first byte, without a line feed, and a line after it.
 func TestLogErrors(t *testing.T) {
 	s, c := rooted(t, nil)
 	for _, e := range []struct {
@@ -75,9 +75,8 @@ func TestLogErrors(t *testing.T) {
 		code int
 	}{{errors.New("waiting to start"), 400}, {server.NotFound("no pod"), 404}} {
 		s.agent.err = e.err
-		if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != e.code ||
-			strings.TrimSpace(body) != e.err.Error() {
-			t.Errorf("got %d %q, want %d", code, body, e.code)
+		if code, body := s.ask(c, "GET", "/containerLogs/ns/pod/app", nil); code != e.code || body != e.err.Error() {
+			t.Errorf("got %d %q, want %d %q", code, body, e.code, e.err.Error())
 		}
 	}
 	s.agent.logs = func(_ context.Context, stdout, _ io.Writer) error {
