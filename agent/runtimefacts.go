@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math"
@@ -190,15 +191,12 @@ func (i *instance) fact(c cri.Container) podstate.Container {
 		ID: c.Id, Name: i.made.Name, SandboxID: c.SandboxID, Attempt: c.GetMetadata().GetAttempt(), State: stateFact(c.State),
 		StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
 		ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
-		Image: c.GetImage().GetUserSpecifiedImage(), ImageID: c.GetImageRef(), Hash: i.made.Hash, Made: i.made.Resources,
-		PreStop: i.made.PreStop != nil,
+		Image:   cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
+		ImageID: c.GetImageRef(), Hash: i.made.Hash, Made: i.made.Resources, PreStop: i.made.PreStop != nil,
 	}
 	if r := c.GetResources().GetLinux(); r != nil {
 		size := spec.SizeOf(r)
 		out.Size = &size
-	}
-	if out.Image == "" {
-		out.Image = c.GetImage().GetImage()
 	}
 	out.User = userFact(c.GetUser().GetLinux())
 	if out.State == podstate.ContainerExited {

@@ -132,6 +132,19 @@ func TestClassOfStaticPod(t *testing.T) {
 	}
 }
 
+// TestImageOfContainer checks that a status has the name in the pod in place of the ID of an image without a tag.
+func TestImageOfContainer(t *testing.T) {
+	for want, image := range map[string]*runtimeapi.ImageSpec{
+		"example.com/app@sha256:1": {Image: "sha256:2", UserSpecifiedImage: "example.com/app@sha256:1"},
+		"example.com/app:1":        {Image: "example.com/app:1"},
+	} {
+		got := (&instance{}).fact(cri.Container{ContainerStatus: &runtimeapi.ContainerStatus{Image: image}}).Image
+		if got != want {
+			t.Errorf("got image %s, want %s", got, want)
+		}
+	}
+}
+
 // TestUserOfContainer checks that a status says nothing about a user whose IDs the API server refuses.
 func TestUserOfContainer(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -136,7 +136,8 @@ type Container struct {
 	Reason  string
 	Message string
 	// Image is the image's name and ImageID its reference, as the runtime reports them (CRI ContainerStatus.image and
-	// image_ref).
+	// image_ref). Unlike in the kubelet, the name that the pod gives comes first if the runtime reports it: containerd
+	// does so for an image without a tag, beside the ID of the image.
 	Image   string
 	ImageID string
 	// User is the user of its process; nil if the runtime does not report it.
