@@ -83,7 +83,7 @@ var built = []string{
 
 // later are families that the kubelet registers only while it runs.
 var later = []string{
-	"dra_operations_duration_seconds", "force_cleaned_failed_volume_operations_total",
+	"csi_node_storage_health_status", "dra_operations_duration_seconds", "force_cleaned_failed_volume_operations_total",
 	"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_image_manager_ensure_image_requests_total",
 	"reconstruct_volume_operations_total", "volume_operation_total_seconds", "workqueue_depth",
 }
