@@ -162,7 +162,7 @@ func ends(st *corev1.PodStatus, memory podstate.Recall) []End {
 			continue
 		}
 		end := End{Container: c.Name, At: last.FinishedAt.UTC(), ExitCode: last.ExitCode, Reason: last.Reason}
-		if last.StartedAt.IsZero() {
+		if podutil.Moment(last.StartedAt).IsZero() {
 			end.Error = last.Message
 		} else {
 			end.Message = last.Message

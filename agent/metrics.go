@@ -139,7 +139,7 @@ func (w *worker) countStart(st *corev1.PodStatus) {
 func hasStarted(st *corev1.PodStatus) bool {
 	for c := range podutil.ContainerStatuses(st) {
 		end := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
-		if c.State.Running != nil || end != nil && !end.StartedAt.IsZero() {
+		if c.State.Running != nil || end != nil && !podutil.Moment(end.StartedAt).IsZero() {
 			return true
 		}
 	}

@@ -242,9 +242,9 @@ func stateFact(s runtimeapi.ContainerState) podstate.ContainerState {
 	return podstate.ContainerUnknown
 }
 
-// moment converts a CRI time: nanoseconds since the epoch, 0 for never.
+// moment converts a CRI time: nanoseconds since the epoch, 0 for never. Less is that of a runtime's zero time.
 func moment(ns int64) time.Time {
-	if ns == 0 {
+	if ns <= 0 {
 		return time.Time{}
 	}
 	return time.Unix(0, ns)

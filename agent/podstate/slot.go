@@ -113,13 +113,13 @@ func FromStatus(shown *corev1.ContainerStatus) *Container {
 	}
 	if ended != nil {
 		c.ID = cmp.Or(c.ID, podutil.RuntimeID(ended.ContainerID))
-		c.StartedAt, c.FinishedAt = ended.StartedAt.Time, ended.FinishedAt.Time
+		c.StartedAt, c.FinishedAt = podutil.Moment(ended.StartedAt), podutil.Moment(ended.FinishedAt)
 		c.ExitCode, c.Signal = ended.ExitCode, ended.Signal
 		c.Reason, c.Message = ended.Reason, ended.Message
 		return c
 	}
 	if shown.State.Running != nil {
-		c.StartedAt = shown.State.Running.StartedAt.Time
+		c.StartedAt = podutil.Moment(shown.State.Running.StartedAt)
 	}
 	c.ExitCode = ExitUnknown
 	c.Reason, c.Message = podutil.ReasonStatusUnknown, MessageNotLocated

@@ -3,8 +3,10 @@ package pod
 import (
 	"iter"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ContainerStatus is the status of the named container, whatever its role; nil where the pod's status has
@@ -43,6 +45,14 @@ func StatusIn(list []corev1.ContainerStatus, name string) *corev1.ContainerStatu
 		}
 	}
 	return nil
+}
+
+// Moment is a time in a status; zero for never, for which the kubelet writes the start of 1970.
+func Moment(t metav1.Time) time.Time {
+	if !t.After(time.Unix(0, 0)) {
+		return time.Time{}
+	}
+	return t.Time
 }
 
 // NetworkIntact is a condition of nodelet. It is False while the network plugins report a problem with the pod's

@@ -131,7 +131,7 @@ func withoutSecrets(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{Status: *p.Status.DeepCopy()}
 	for s := range podutil.ContainerStatuses(&out.Status) {
 		for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
-			if end := state.Terminated; end != nil && !end.StartedAt.IsZero() {
+			if end := state.Terminated; end != nil && !podutil.Moment(end.StartedAt).IsZero() {
 				end.Message = ""
 			}
 			if wait := state.Waiting; wait != nil && wait.Reason == podutil.ReasonPostStartHook {

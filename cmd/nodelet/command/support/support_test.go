@@ -102,7 +102,7 @@ func TestPodsKeepTheirSecrets(t *testing.T) {
 	pod.Spec.InitContainers = pod.Spec.Containers
 	pod.Spec.Volumes = []corev1.Volume{{Name: canary}}
 	end := &corev1.ContainerStateTerminated{StartedAt: metav1.Now(), Message: canary}
-	neverStarted := &corev1.ContainerStateTerminated{Message: "exec: no such file"}
+	neverStarted := &corev1.ContainerStateTerminated{StartedAt: metav1.Unix(0, 0), Message: "exec: no such file"}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		State:                corev1.ContainerState{Terminated: end},
 		LastTerminationState: corev1.ContainerState{Terminated: neverStarted},
