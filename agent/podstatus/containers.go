@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodelet/nodelet/agent/podstate"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -222,9 +223,10 @@ func (b *builder) hookGivenUp(id string) bool {
 	return b.Ending != nil && b.Memory.InFlight(podstate.PostStart{ID: id}.Key()) == nil
 }
 
-// terminated returns the state of an exited instance, whose ID is id in statuses.
+// terminated returns the state of an exited instance, whose ID is id in statuses. As with the kubelet, one that could
+// not be started has started in 1970: for null, kubectl describe would print the year 1.
 func terminated(c *podstate.Container, id string) *corev1.ContainerStateTerminated {
-	return &corev1.ContainerStateTerminated{
+	end := &corev1.ContainerStateTerminated{
 		ExitCode:    c.ExitCode,
 		Signal:      c.Signal,
 		Reason:      c.Reason,
@@ -233,6 +235,10 @@ func terminated(c *podstate.Container, id string) *corev1.ContainerStateTerminat
 		FinishedAt:  seconds(c.FinishedAt),
 		ContainerID: id,
 	}
+	if c.StartedAt.IsZero() && !c.FinishedAt.IsZero() {
+		end.StartedAt = metav1.Unix(0, 0)
+	}
+	return end
 }
 
 func unknownEnd(message string) *corev1.ContainerStateTerminated {

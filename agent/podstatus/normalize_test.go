@@ -52,6 +52,15 @@ func TestNormalized(t *testing.T) {
 	}
 }
 
+// TestNeverStarted checks that an instance that could not be started has the start that the kubelet shows, and one that
+// is lost has none.
+func TestNeverStarted(t *testing.T) {
+	failed := terminated(&podstate.Container{FinishedAt: time.Unix(1000, 0)}, "1")
+	if lost := terminated(&podstate.Container{}, "2"); failed.StartedAt.Unix() != 0 || !lost.StartedAt.IsZero() {
+		t.Errorf("got starts %v and %v, want 1970 and none", failed.StartedAt, lost.StartedAt)
+	}
+}
+
 func TestTruncate(t *testing.T) {
 	for _, c := range []struct {
 		text  string
