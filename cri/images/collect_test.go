@@ -251,7 +251,8 @@ func TestCollectSparesPauseImage(t *testing.T) {
 	})
 }
 
-// TestCollectSparesPinned checks that an image stays that the runtime has pinned, whyever images are removed.
+// TestCollectSparesPinned checks that an image which the runtime has pinned stays, for whatever reason images are
+// removed.
 func TestCollectSparesPinned(t *testing.T) {
 	o := usual
 	o.MaximumAge = time.Hour

@@ -35,7 +35,8 @@ func (tb *Testbed) startControlPlane(ctx context.Context) error {
 	if err := tb.launchControl(roleScheduler, tb.schedulerArgs()); err != nil {
 		return err
 	}
-	if _, err := tb.Kubectl(ctx, "wait", "--for=create", "serviceaccount/default", "--timeout=60s"); err != nil {
+	if _, err := tb.Kubectl(ctx, "wait", "--for=create", "serviceaccount/default",
+		"--timeout="+startLimit.String()); err != nil {
 		return fmt.Errorf("wait for the default service account: %w\n%s", err, tail(tb.log(roleController), 20))
 	}
 	return nil

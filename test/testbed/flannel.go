@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 const roleFlannel = "flannel"
@@ -30,7 +29,7 @@ func (n *Node) StartFlannel(ctx context.Context) (subnet, mtu string, err error)
 	if err != nil {
 		return "", "", err
 	}
-	err = n.tb.await(ctx, n.role(roleFlannel), time.Minute, func(context.Context) error {
+	err = n.tb.await(ctx, n.role(roleFlannel), startLimit, func(context.Context) error {
 		text, err := os.ReadFile(found)
 		for line := range strings.Lines(string(text)) {
 			switch k, v, _ := strings.Cut(strings.TrimSpace(line), "="); k {
