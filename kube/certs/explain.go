@@ -21,6 +21,12 @@ func NewKubeconfig(node string, had *x509.Certificate, kubeconfig string) string
 		nodeSubject(node).CommonName + "` prints one, but its server may have to be corrected"
 }
 
+// JoinAgain says what to do if the client certificate is that of a node of another name than the machine's.
+func JoinAgain(node string) string {
+	return "add --hostname-override=" + node + ", or join the cluster again with kubeadm reset and kubeadm join, " +
+		"which ends all pods"
+}
+
 // adviceWithoutBootstrap says how the node gets a certificate if its bootstrap kubeconfig cannot be used.
 func (c *Client) adviceWithoutBootstrap(now time.Time) string {
 	if _, err := os.Stat(c.cfg.Kubeconfig); errors.Is(err, fs.ErrNotExist) { // it has never joined

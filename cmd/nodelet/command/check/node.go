@@ -266,8 +266,7 @@ func (m *Machine) identity(context.Context) []Result {
 	}
 	if node := certs.OtherNode(m.Config, leaf); node != "" {
 		return result("identity", Problem, "the client certificate is that of node "+node+", not of "+m.Config.Node.Name,
-			"add --hostname-override="+node+", or join the cluster again with kubeadm reset and kubeadm join, "+
-				"which ends all pods")
+			certs.JoinAgain(node))
 	}
 	if expired {
 		return result("identity", Problem, "the client certificate expired at "+leaf.NotAfter.Format(time.RFC3339),

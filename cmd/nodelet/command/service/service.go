@@ -191,8 +191,7 @@ func (o installOptions) refuse(c command.Call, before, cfg *config.Config) error
 		fmt.Fprintf(c.Out, "note: %s\n", w)
 	}
 	if node := certified(cfg); node != "" {
-		return fmt.Errorf("the client certificate is that of node %s: add --hostname-override=%[1]s, or join the cluster "+
-			"again with kubeadm reset and kubeadm join, which ends all pods", node)
+		return fmt.Errorf("the client certificate is that of node %s: %s", node, certs.JoinAgain(node))
 	}
 	endpoint := cfg.Kubelet.ContainerRuntimeEndpoint
 	dial := cri.Options{Log: slog.New(slog.DiscardHandler), Timeout: 10 * time.Second}
