@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -66,7 +67,7 @@ func (t *Tree) PodExists(p Pod) (bool, error) {
 		return false, err
 	}
 	for _, dir := range t.dirs(n) {
-		if _, err := os.Stat(dir); err == nil || !os.IsNotExist(err) {
+		if _, err := os.Stat(dir); err == nil || !errors.Is(err, os.ErrNotExist) {
 			return err == nil, err
 		}
 	}
@@ -126,7 +127,7 @@ func (t *Tree) Pods() ([]types.UID, error) {
 	for _, qos := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
 		for _, dir := range t.dirs(t.pods.Class(qos)) {
 			entries, err := os.ReadDir(dir)
-			if err != nil && !os.IsNotExist(err) {
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return nil, fmt.Errorf("list the cgroups of pods: %w", err)
 			}
 			for _, e := range entries {
@@ -161,7 +162,7 @@ func (t *Tree) PodSize(p Pod, want Resources) (has Resources, there bool, err er
 }
 
 func ignoreMissing(err error) error {
-	if os.IsNotExist(err) {
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return err

@@ -44,7 +44,7 @@ func (t *Tree) overwrite(test *testing.T, n names.Name, file, text string) {
 func (t *Tree) checkFile(test *testing.T, n names.Name, file, want string) {
 	test.Helper()
 	text, err := os.ReadFile(filepath.Join(t.dirs(n)[""], file))
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		test.Fatal(err)
 	}
 	if got := strings.TrimSpace(string(text)); got != want {

@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,7 +28,7 @@ func sizeV1(dirs map[string]string) (Resources, error) {
 			return nil
 		}
 		text, err := os.ReadFile(filepath.Join(dir, file))
-		if os.IsNotExist(err) {
+		if errors.Is(err, os.ErrNotExist) {
 			return nil // the kernel has no such limit
 		}
 		if err == nil {
@@ -60,7 +61,7 @@ func sizeV2(dir string, want Resources) (Resources, error) {
 	var r Resources
 	text := func(file string) (string, error) {
 		raw, err := os.ReadFile(filepath.Join(dir, file))
-		if os.IsNotExist(err) {
+		if errors.Is(err, os.ErrNotExist) {
 			return "", nil // the controller is off, so there is no limit
 		}
 		return strings.TrimSpace(string(raw)), err

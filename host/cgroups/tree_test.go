@@ -53,7 +53,7 @@ func newRealTree(t testing.TB, driver string) *Tree {
 		}
 		destroy(t, tree, names.Parse(root))
 		for _, dir := range dirs {
-			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s: got it left, %v, want it removed", dir, err)
 			}
 		}
@@ -257,7 +257,7 @@ func testPodHalfRemoved(t *testing.T, tree *Tree) {
 		if err := tree.RemovePod(t.Context(), p); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("RemovePod: got %s left, %v, want it removed", dir, err)
 		}
 	}
