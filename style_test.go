@@ -316,8 +316,8 @@ func countFields(x ast.Expr) (n int) {
 
 // privateWords are metaphors and old words for which Kubernetes, CRI, CSI, CNI, systemd or Go have a term, or plain
 // English has a better word.
-var privateWords = regexp.MustCompile(`(?i)\b(anew|calm|census|deeds?|desks?|doors?|newcomers?|rooms?|` +
-	`strangers?|told|whoever|wherefore|wish(es|ed)?|by the word of|the likes of)\b`)
+var privateWords = regexp.MustCompile(`(?i)\b(anew|calm|census|deeds?|desks?|doors?|knobs?|newcomers?|` +
+	`rooms?|strangers?|told|whoever|wherefore|wish(es|ed)?|by the word of|the likes of)\b`)
 
 // TestWordsArePlain checks that neither code nor pages use privateWords.
 func TestWordsArePlain(t *testing.T) {

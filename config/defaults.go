@@ -37,8 +37,8 @@ func setDefaults(c *KubeletConfiguration) {
 	if crashLoop.MaxContainerRestartPeriod == nil && gateEnabled(c.FeatureGates, "KubeletCrashLoopBackOffMax") {
 		crashLoop.MaxContainerRestartPeriod = &metav1.Duration{Duration: 5 * time.Minute}
 	}
-	for i := range knobs {
-		knobs[i].setDefault(c)
+	for i := range settingTable {
+		settingTable[i].setDefault(c)
 	}
 	if *c.PodPidsLimit < 0 {
 		*c.PodPidsLimit = -1
@@ -55,8 +55,8 @@ var defaults = sync.OnceValue(func() *KubeletConfiguration {
 	return c
 })
 
-// setDefault sets the field of a knob to its default if it has no value.
-func (k *knob) setDefault(c *KubeletConfiguration) {
+// setDefault sets the field of a setting to its default if it has no value.
+func (k *setting) setDefault(c *KubeletConfiguration) {
 	if k.field == "" || k.def == "" {
 		return
 	}

@@ -1,7 +1,7 @@
 // Package config reads the kubelet's command line, its KubeletConfiguration file (kubelet.config.k8s.io/v1beta1) and
 // the drop-in files into one immutable Config.
 //
-// It owns the names, defaults and limits of every field and flag of the kubelet, and the one table (knobs) that
+// It owns the names, defaults and limits of every field and flag of the kubelet, and the one table (settingTable) that
 // says on which of them nodelet acts. A setting without effect becomes a Warning. It never inspects the machine: the
 // packages that own cgroups, swap and addresses check those. It logs nothing and keeps no state, so a crash leaves
 // nothing behind. cmd/nodelet calls Load once and passes the values on.

@@ -21,7 +21,7 @@ func (v flagValues) text(flag string) string {
 	if s, ok := v[flag].(string); ok {
 		return s
 	}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.flag == flag {
 			return k.def
 		}
@@ -31,7 +31,7 @@ func (v flagValues) text(flag string) string {
 
 // resolvePaths makes relative paths absolute: they refer to dir.
 func (v flagValues) resolvePaths(dir string) {
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if path, ok := v[k.flag].(string); ok && (k.kind == kFile || k.kind == kDir) {
 			v[k.flag] = below(dir, path)
 		}
@@ -42,7 +42,7 @@ func (v flagValues) resolvePaths(dir string) {
 	}
 }
 
-// rawFlag is a pflag.Value that the kind of the knob parses.
+// rawFlag is a pflag.Value that the kind of the setting parses.
 type rawFlag struct {
 	kind *kind
 	val  any
@@ -60,7 +60,7 @@ func (r *rawFlag) Set(text string) (err error) {
 	return err
 }
 
-// newFlagSet returns all flags of knobs, --help and --help-all.
+// newFlagSet returns all flags of settingTable, --help and --help-all.
 func newFlagSet() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("nodelet", pflag.ContinueOnError)
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -70,7 +70,7 @@ func newFlagSet() *pflag.FlagSet {
 		}
 		return pflag.NormalizedName(name)
 	})
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.flag == "" {
 			continue
 		}
@@ -188,7 +188,7 @@ func valueOf(f *pflag.Flag) string {
 
 // applyFlags sets the fields of the given flags. Load merges feature gates itself.
 func applyFlags(c *KubeletConfiguration, values flagValues) error {
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		v, given := values[k.flag]
 		if k.field == "" || k.flag == "" || k.field == "featureGates" || !given {
 			continue

@@ -12,7 +12,7 @@ import (
 // headers, which may be secret, and passwords are left out.
 func shownFlags(given flagValues) map[string]string {
 	all := map[string]string{}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.flag == "" {
 			continue
 		}

@@ -11,13 +11,13 @@ func FlagHelp() string {
 	hidden := 0
 	for g := gFiles; g <= gProcess; g++ {
 		fmt.Fprintf(&b, "\n%s:\n", groupTitles[g])
-		for _, k := range knobs {
+		for _, k := range settingTable {
 			if k.flag != "" && k.group == g {
 				fmt.Fprintf(&b, "  %-39s %s%s\n", usage(k), k.help, shownDefault(k))
 			}
 		}
 	}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.flag != "" && k.group == gHidden {
 			hidden++
 		}
@@ -34,13 +34,13 @@ func helpAllText() string {
 	var b strings.Builder
 	b.WriteString("All flags: those of the kubelet " + KubernetesVersion + " and of nodelet. " +
 		"(-) is accepted without effect.\n")
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.flag != "" {
 			b.WriteString("\n" + entry(k, usage(k), fieldNote(k)))
 		}
 	}
 	b.WriteString("\n\nFields of KubeletConfiguration without a flag:\n")
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.flag == "" {
 			b.WriteString("\n" + entry(k, k.field, ""))
 		}
@@ -49,25 +49,25 @@ func helpAllText() string {
 }
 
 // entry describes a setting in two lines.
-func entry(k knob, name, note string) string {
+func entry(k setting, name, note string) string {
 	return fmt.Sprintf("%s %s%s%s\n        %s\n", mark(k), name, shownDefault(k), note, k.help)
 }
 
-func fieldNote(k knob) string {
+func fieldNote(k setting) string {
 	if k.field == "" {
 		return ""
 	}
 	return "  [" + k.field + "]"
 }
 
-func mark(k knob) string {
+func mark(k setting) string {
 	if v, _ := k.support(); v == NoEffect {
 		return "(-)"
 	}
 	return "   "
 }
 
-func usage(k knob) string {
+func usage(k setting) string {
 	if len(k.flag) == 1 {
 		return "-" + k.flag + " " + k.kind.usage
 	}
@@ -75,7 +75,7 @@ func usage(k knob) string {
 }
 
 // shownDefault returns " (default X)", or "" for a zero value.
-func shownDefault(k knob) string {
+func shownDefault(k setting) string {
 	text := defaultText(k)
 	switch {
 	case text == "":

@@ -116,7 +116,7 @@ func (c *Config) addFlags(flags flagValues) (err error) {
 // writtenFields returns the fields that a file or a flag sets.
 func writtenFields(tree map[string]any, flags flagValues) map[string]bool {
 	written := map[string]bool{}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		_, byFlag := flags[k.flag]
 		written[k.field] = byFlag || isSet(tree, k.field)
 	}
@@ -135,7 +135,7 @@ func warnings(c *KubeletConfiguration, tree map[string]any, flags flagValues) []
 	for _, unknown := range strict.Check(tree, c) {
 		all = append(all, Warning{Field: unknown.Path, Text: noEffectText + ": " + unknown.Text})
 	}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		value, byFlag := flags[k.flag]
 		if byFlag = byFlag && k.flag != ""; !byFlag && k.field != "" {
 			parent, name := descend(tree, k.field)

@@ -373,7 +373,7 @@ func TestShownFlags(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", flag, got[flag], want)
 		}
 	}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if _, shown := got[k.flag]; k.flag != "" && !shown {
 			t.Errorf("got no --%s, want it shown", k.flag)
 		}

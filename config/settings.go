@@ -37,13 +37,14 @@ var ownFlags = []string{
 
 // isOwn reports whether the kubelet does not have a flag.
 func isOwn(flag string) bool {
-	return slices.Contains(ownFlags, flag) || slices.ContainsFunc(lostFlags, func(k knob) bool { return k.flag == flag })
+	return slices.Contains(ownFlags, flag) ||
+		slices.ContainsFunc(lostFlags, func(k setting) bool { return k.flag == flag })
 }
 
 // Settings returns all settings, by topic.
 func Settings() []Setting {
-	all := make([]Setting, 0, len(knobs))
-	for _, k := range knobs {
+	all := make([]Setting, 0, len(settingTable))
+	for _, k := range settingTable {
 		s := Setting{
 			Field:   k.field,
 			Flag:    k.flag,
@@ -67,7 +68,7 @@ func Settings() []Setting {
 }
 
 // defaultText returns the default of a setting, or "" for a zero value.
-func defaultText(k knob) string {
+func defaultText(k setting) string {
 	text := k.def
 	if k.field != "" {
 		text = strings.Trim(textAt(defaults(), k.field), `"`)

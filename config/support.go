@@ -76,7 +76,7 @@ var breaks = map[string]loss{
 type loss struct{ gate, text string }
 
 // name returns the field, or the flag with its dashes if there is no field.
-func (k *knob) name() string {
+func (k *setting) name() string {
 	if k.field != "" {
 		return k.field
 	}
@@ -84,7 +84,7 @@ func (k *knob) name() string {
 }
 
 // support returns what nodelet does with a setting, and how it differs.
-func (k *knob) support() (Support, string) {
+func (k *setting) support() (Support, string) {
 	how, differs := differences[k.name()]
 	switch {
 	case slices.Contains(refusedFields, k.field):
@@ -99,7 +99,7 @@ func (k *knob) support() (Support, string) {
 
 // asksForNothing reports whether a written value of a setting without effect needs no warning: it is a zero value,
 // which tools write for "not set", or describes what nodelet does anyway.
-func (k *knob) asksForNothing(value any) bool {
+func (k *setting) asksForNothing(value any) bool {
 	text, err := json.Marshal(value)
 	return strict.IsEmpty(value) || err == nil && string(text) == usual[k.name()]
 }

@@ -36,7 +36,7 @@ func validate(c *KubeletConfiguration) error {
 
 // named returns the field with its flag, such as "maxPods (--max-pods)".
 func named(field string) string {
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.field == field && k.flag != "" {
 			return fmt.Sprintf("%s (--%s)", field, k.flag)
 		}

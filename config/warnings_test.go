@@ -128,10 +128,10 @@ func TestGateRules(t *testing.T) {
 	}
 }
 
-// TestTablesNameSettings checks that the tables beside knobs name settings of it.
+// TestTablesNameSettings checks that the tables beside settingTable name settings of it.
 func TestTablesNameSettings(t *testing.T) {
 	known := map[string]bool{}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		known[k.name()] = true
 		if _, differs := differences[k.name()]; differs && !k.acts {
 			t.Errorf("%s: got a difference and no effect, want only one of them", k.name())

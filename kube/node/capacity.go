@@ -12,9 +12,9 @@ import (
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
-// HoldBack is a hard eviction threshold, which is subtracted from what pods may use: memory.available from memory,
-// nodefs.available from ephemeral-storage. One of Quantity and Percentage is set.
-type HoldBack struct {
+// EvictionThreshold is a hard eviction threshold, which is subtracted from what pods may use: memory.available from
+// memory, nodefs.available from ephemeral-storage. One of Quantity and Percentage is set.
+type EvictionThreshold struct {
 	Resource   corev1.ResourceName
 	Quantity   *resource.Quantity
 	Percentage float64 // 0 to 100, of the capacity
@@ -42,7 +42,8 @@ func capacity(m Machine, disk int64, maxPods, podsPerCore int) corev1.ResourceLi
 
 // allocatable returns the part of the capacity that pods may use: it subtracts what is reserved, the hard eviction
 // thresholds and, from memory, the huge pages. No value falls below zero.
-func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList, held []HoldBack) corev1.ResourceList {
+func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList,
+	evictionHard []EvictionThreshold) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for name, total := range capacity {
 		left := total.DeepCopy()
@@ -51,9 +52,9 @@ func allocatable(capacity corev1.ResourceList, reserved []corev1.ResourceList, h
 				left.Sub(q)
 			}
 		}
-		for _, h := range held {
-			if h.Resource == name {
-				left.Sub(h.amount(total))
+		for _, t := range evictionHard {
+			if t.Resource == name {
+				left.Sub(t.amount(total))
 			}
 		}
 		list[name] = notNegative(left)
@@ -87,8 +88,8 @@ func (r *Reporter) Reservation() corev1.ResourceList {
 			add(name, q)
 		}
 	}
-	for _, h := range c.HoldBacks {
-		add(h.Resource, h.amount(capacity[h.Resource]))
+	for _, t := range c.EvictionHard {
+		add(t.Resource, t.amount(capacity[t.Resource]))
 	}
 	return list
 }
@@ -107,11 +108,11 @@ func checkReservation(reserved, capacity corev1.ResourceList) error {
 	return errors.Join(errs...)
 }
 
-func (h HoldBack) amount(of resource.Quantity) resource.Quantity {
-	if h.Quantity != nil {
-		return *h.Quantity
+func (t EvictionThreshold) amount(of resource.Quantity) resource.Quantity {
+	if t.Quantity != nil {
+		return *t.Quantity
 	}
-	share := float64(float32(h.Percentage) / 100) // the kubelet's precision, so that the bytes are the same
+	share := float64(float32(t.Percentage) / 100) // the kubelet's precision, so that the bytes are the same
 	return *resource.NewQuantity(int64(float64(of.Value())*share), resource.BinarySI)
 }
 

@@ -124,7 +124,7 @@ func TestAllocatable(t *testing.T) {
 		t.Errorf("capacity (-want +got):\n%s", diff)
 	}
 	mi := resource.MustParse("100Mi")
-	held := []HoldBack{{Resource: "memory", Quantity: &mi}, {Resource: "ephemeral-storage", Percentage: 10}}
+	held := []EvictionThreshold{{Resource: "memory", Quantity: &mi}, {Resource: "ephemeral-storage", Percentage: 10}}
 	kube := corev1.ResourceList{
 		"cpu":    resource.MustParse("100m"),
 		"memory": resource.MustParse("1Gi"),

@@ -44,7 +44,7 @@ type Config struct {
 	MaxPods, PodsPerCore int // PodsPerCore 0: no limit by CPU
 	MaxImages            int // -1: all
 	Reserved             []corev1.ResourceList
-	HoldBacks            []HoldBack
+	EvictionHard         []EvictionThreshold
 	// DeclaredFeatures are status.declaredFeatures, sorted, as far as the runtime has them.
 	DeclaredFeatures []string
 	// ShowUserNamespace is whether the status says if the agent is in a user namespace.
@@ -225,7 +225,7 @@ func (r *Reporter) readMachine(now time.Time) error {
 	}
 	f := &machineFacts{Machine: m}
 	f.capacity = capacity(m, int64(disk.Size), r.cfg.MaxPods, r.cfg.PodsPerCore)
-	f.allocatable = allocatable(f.capacity, r.cfg.Reserved, r.cfg.HoldBacks)
+	f.allocatable = allocatable(f.capacity, r.cfg.Reserved, r.cfg.EvictionHard)
 	r.machine.Store(f)
 	r.state.machineRead = now
 	return nil

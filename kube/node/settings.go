@@ -48,7 +48,7 @@ func Settings(c *config.Config) Config {
 	}
 	for _, t := range c.HardThresholds() {
 		if resource, counts := of[t.Signal]; counts {
-			out.HoldBacks = append(out.HoldBacks, HoldBack{resource, t.Value.Quantity, t.Value.Percentage})
+			out.EvictionHard = append(out.EvictionHard, EvictionThreshold{resource, t.Value.Quantity, t.Value.Percentage})
 		}
 	}
 	return out

@@ -77,7 +77,7 @@ func TestTooMuchReserved(t *testing.T) {
 		{corev1.ResourceMemory: resource.MustParse("2Gi")},
 	}
 	threshold := resource.MustParse("1Gi")
-	cfg.HoldBacks = []HoldBack{{Resource: corev1.ResourceMemory, Quantity: &threshold}}
+	cfg.EvictionHard = []EvictionThreshold{{Resource: corev1.ResourceMemory, Quantity: &threshold}}
 	if _, err := New(cfg, nil, nil, nil); err != nil {
 		t.Errorf("all of the memory reserved: got %v, want no error", err)
 	}
@@ -89,8 +89,8 @@ func TestTooMuchReserved(t *testing.T) {
 	}
 }
 
-// TestHoldBacks checks that evictionHard alone reduces Allocatable, not a soft threshold without a grace period.
-func TestHoldBacks(t *testing.T) {
+// TestEvictionHard checks that evictionHard alone reduces Allocatable, not a soft threshold without a grace period.
+func TestEvictionHard(t *testing.T) {
 	c, err := config.Load([]string{
 		"--hostname-override=n", "--eviction-hard=memory.available<1Gi,pid.available<5%",
 		"--eviction-soft=memory.available<3Gi,nodefs.available<10%",
@@ -99,7 +99,7 @@ func TestHoldBacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Settings(c).HoldBacks
+	got := Settings(c).EvictionHard
 	if len(got) != 1 || got[0].Resource != corev1.ResourceMemory || got[0].Quantity.String() != "1Gi" {
 		t.Errorf("got %v, want 1Gi of memory", got)
 	}

@@ -2,14 +2,14 @@ package config
 
 import "slices"
 
-// A knob is one thing a user may set: a field of KubeletConfiguration, a flag, or both.
-type knob struct {
+// A setting is one thing a user may set: a field of KubeletConfiguration, a flag, or both.
+type setting struct {
 	field string // path of the field, such as "authentication.x509.clientCAFile"; empty if there is only a flag
 	flag  string // name of the flag without dashes; empty if there is only a field
 	kind  *kind  // how the flag's text is read
 	acts  bool   // whether nodelet acts on it: flip it in the change that makes nodelet act on it
 	group group  // where --help shows the flag; only --help-all shows a flag without a group
-	help  string // what --help says; for a knob without effect, what to do instead
+	help  string // what --help says; for a setting without effect, what to do instead
 	def   string // the kubelet's default on Linux: text, or JSON; see setDefaults
 }
 
@@ -44,8 +44,8 @@ const (
 	noEffect = false // accepted, with a warning; see Support
 )
 
-// knobs is the whole list: every field of KubeletConfiguration and every flag of the kubelet, each once.
-var knobs = slices.Concat([]knob{
+// settingTable is the whole list: every field of KubeletConfiguration and every flag of the kubelet, each once.
+var settingTable = slices.Concat([]setting{
 	// Files.
 	{"", "config", kFile, acts, gFiles, "KubeletConfiguration to read; flags override it", ""},
 	{"", "config-dir", kDir, acts, gFiles, "*.conf files below it are merged over --config in lexical order", ""},
@@ -350,11 +350,11 @@ var aliases = map[string]string{
 	"manifests":  "pod-manifest-path",
 }
 
-// ofCAdvisor returns the knobs of flags of cAdvisor.
-func ofCAdvisor(kind *kind, def string, flags ...string) []knob {
-	all := make([]knob, 0, len(flags))
+// ofCAdvisor returns the settings of flags of cAdvisor.
+func ofCAdvisor(kind *kind, def string, flags ...string) []setting {
+	all := make([]setting, 0, len(flags))
 	for _, flag := range flags {
-		all = append(all, knob{"", flag, kind, noEffect, gHidden, cAdvisorHelp, def})
+		all = append(all, setting{"", flag, kind, noEffect, gHidden, cAdvisorHelp, def})
 	}
 	return all
 }

@@ -15,21 +15,21 @@ import (
 	"github.com/nodelet/nodelet/internal/strict"
 )
 
-// TestEveryFieldHasOneKnob checks that the table has each field of KubeletConfiguration exactly once.
-func TestEveryFieldHasOneKnob(t *testing.T) {
+// TestEveryFieldHasOneSetting checks that the table has each field of KubeletConfiguration exactly once.
+func TestEveryFieldHasOneSetting(t *testing.T) {
 	count := map[string]int{}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		count[k.field]++
 	}
 	for _, path := range leaves(reflect.TypeFor[KubeletConfiguration](), "") {
 		if count[path] != 1 {
-			t.Errorf("%s: got %d knobs, want 1", path, count[path])
+			t.Errorf("%s: got %d settings, want 1", path, count[path])
 		}
 		delete(count, path)
 	}
 	delete(count, "")
 	for path := range count {
-		t.Errorf("got knob %s, which is not a field; want none", path)
+		t.Errorf("got setting %s, which is not a field; want none", path)
 	}
 }
 
@@ -103,7 +103,7 @@ func checkFlagDefault(t *testing.T, flag, encoded string) {
 	if err := json.Unmarshal([]byte(encoded), &want); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.flag != flag || insecureLegacy[flag] || k.kind == kVModule {
 			continue
 		}
@@ -136,13 +136,13 @@ func checkFlagDefault(t *testing.T, flag, encoded string) {
 // removed flags and of broken promises name real ones.
 func TestEverySettingIsDescribed(t *testing.T) {
 	fs := newFlagSet()
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.help == "" {
-			t.Errorf("knob %q %q: got no description, want one", k.flag, k.field)
+			t.Errorf("setting %q %q: got no description, want one", k.flag, k.field)
 		}
 	}
 	for field := range breaks {
-		if !slices.ContainsFunc(knobs, func(k knob) bool { return k.field == field }) {
+		if !slices.ContainsFunc(settingTable, func(k setting) bool { return k.field == field }) {
 			t.Errorf("breaks: got %s, want only fields", field)
 		}
 	}
@@ -160,12 +160,12 @@ func TestEverySettingIsDescribed(t *testing.T) {
 
 // TestShownFlagsHaveAnEffect checks that --help lists no flag without an effect, except --bootstrap-kubeconfig.
 func TestShownFlagsHaveAnEffect(t *testing.T) {
-	for _, k := range knobs {
+	for _, k := range settingTable {
 		if k.group != gHidden && !k.acts && k.flag != "bootstrap-kubeconfig" {
 			t.Errorf("--help: got --%s, want no flag without an effect", k.flag)
 		}
 		if k.group != gHidden && (k.flag == "" || k.help == "") {
-			t.Errorf("--help: got knob %q %q, want only those with a flag and a help text", k.flag, k.field)
+			t.Errorf("--help: got setting %q %q, want only those with a flag and a help text", k.flag, k.field)
 		}
 		if k.flag != "" && k.kind == nil {
 			t.Errorf("--%s: got no kind, want one", k.flag)
