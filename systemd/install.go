@@ -169,7 +169,7 @@ func (i *Installer) replaces(ctx context.Context, separate bool, flags []string)
 		return nil, fmt.Errorf("%s runs this node, or starts at boot and stops %s then: use --own-unit, or run "+
 			"`systemctl disable --now %[1]s` first", ownUnit, kubeletUnit)
 	}
-	if i.Replaced() {
+	if i.replaced() {
 		return nil, fmt.Errorf("nodelet has already replaced the kubelet (%s): to upgrade, install the newer package; "+
 			"to change its flags, run `nodelet systemd uninstall`, and install again", i.dropIn())
 	}
@@ -256,7 +256,7 @@ func (i *Installer) Uninstall(ctx context.Context) error {
 	if err := i.Booted(); err != nil {
 		return err
 	}
-	found := i.Replaced()
+	found := i.replaced()
 	if !found {
 		left, err := i.leftRunning(ctx)
 		if err != nil {

@@ -87,8 +87,8 @@ func (i *Installer) OwnStarts(ctx context.Context) (bool, error) {
 	return runs(p["ActiveState"]) || strings.HasPrefix(p["UnitFileState"], "enabled"), err
 }
 
-// Replaced reports whether nodelet has replaced the kubelet in its unit.
-func (i *Installer) Replaced() bool {
+// replaced reports whether nodelet has replaced the kubelet in its unit.
+func (i *Installer) replaced() bool {
 	_, err := os.Stat(i.dropIn())
 	return err == nil
 }
@@ -119,7 +119,7 @@ func (i *Installer) Status(ctx context.Context) error {
 			fmt.Fprintf(i.Out, "  status: %s\n", a.Status)
 		}
 	}
-	if i.Replaced() {
+	if i.replaced() {
 		fmt.Fprintf(i.Out, "nodelet has replaced the kubelet (%s)\n", i.dropIn())
 	}
 	if !running {

@@ -141,9 +141,9 @@ func (r Recall) Instance(id string) InstanceMemory {
 	return InstanceMemory{}
 }
 
-// Backoff returns the back-off that was set for the end of an instance. It is known for the newest instances whose
+// backoff returns the back-off that was set for the end of an instance. It is known for the newest instances whose
 // creation this run of the agent has begun.
-func (r Recall) Backoff(i Instance) (delay time.Duration, known bool) {
+func (r Recall) backoff(i Instance) (delay time.Duration, known bool) {
 	delay, known = r.memory().Restarts[i]
 	return delay, known
 }

@@ -19,7 +19,7 @@ func (s *Slot) crashDelay() time.Duration {
 	if last.ran() >= BackoffReset {
 		return 0
 	}
-	if delay, known := s.state.Memory.Backoff(Instance{last.Name, last.Attempt}); known {
+	if delay, known := s.state.Memory.backoff(Instance{last.Name, last.Attempt}); known {
 		return delay
 	}
 	if last.Attempt == 0 {
@@ -34,7 +34,7 @@ func (s *Slot) crashDelay() time.Duration {
 // a probe has failed, if a reset has removed it, or if its sandbox has ended, as in a reboot.
 func (s *Slot) RestartDelay() time.Duration {
 	delay := s.crashDelay()
-	if (s.stopped().Unhealthy() || !s.InCurrentSandbox) && s.Last.ran() >= delay {
+	if (s.stopped().unhealthy() || !s.InCurrentSandbox) && s.Last.ran() >= delay {
 		return 0
 	}
 	return delay
@@ -56,7 +56,7 @@ func (s *Slot) NextDelay() time.Duration {
 	if s.Last == nil || s.Changed() || s.remade() {
 		return 0
 	}
-	if stop := s.stopped(); stop.Replaces() || stop.Unhealthy() && s.Last.Attempt == 0 {
+	if stop := s.stopped(); stop.Replaces() || stop.unhealthy() && s.Last.Attempt == 0 {
 		return 0
 	}
 	node := &s.state.Node

@@ -58,7 +58,7 @@ func (s *Slot) findVanished(all []Container) {
 // numbers: it may run, which no instance does once the next is created, or it has been started, and this run of the
 // agent has never begun to create an instance with the number of the other.
 func countedAnew(last, gone *Container, memory Recall) bool {
-	_, created := memory.Backoff(Instance{gone.Name, gone.Attempt})
+	_, created := memory.backoff(Instance{gone.Name, gone.Attempt})
 	return last.Alive() || memory.Instance(last.ID).Started && !created
 }
 

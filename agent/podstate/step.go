@@ -191,18 +191,18 @@ const (
 // Replaces reports whether a new instance follows, regardless of the restart policy.
 func (s StopContainer) Replaces() bool { return s.Cause == CauseSpec || s.Cause == CauseResize }
 
-// Unhealthy reports whether a failed probe is the cause.
-func (s StopContainer) Unhealthy() bool { return s.Cause == CauseProbe }
+// unhealthy reports whether a failed probe is the cause.
+func (s StopContainer) unhealthy() bool { return s.Cause == CauseProbe }
 
 // interrupts reports whether the stop cuts off work that must be done again: a new instance follows, unless the restart
 // policy is Never.
 func (s StopContainer) interrupts() bool {
-	return s.Unhealthy() || s.Cause == CauseSandbox || s.Cause == CauseUnknown
+	return s.unhealthy() || s.Cause == CauseSandbox || s.Cause == CauseUnknown
 }
 
 // OfContainer reports whether the cause is one of the container alone, in a pod that goes on.
 func (s StopContainer) OfContainer() bool {
-	return s.Replaces() || s.Unhealthy() || s.Cause == CauseHook
+	return s.Replaces() || s.unhealthy() || s.Cause == CauseHook
 }
 
 // Overtakes reports whether step may begin although running, a step with the same key, is in flight. Only a

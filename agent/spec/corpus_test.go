@@ -238,7 +238,7 @@ func (w *world) volumes() map[string]Volume {
 	out := map[string]Volume{}
 	for _, v := range w.pod.Spec.Volumes {
 		dir := func(plugin string) string {
-			return w.node.PodDir(w.pod.UID) + "/volumes/kubernetes.io~" + plugin + "/" + v.Name
+			return w.node.podDir(w.pod.UID) + "/volumes/kubernetes.io~" + plugin + "/" + v.Name
 		}
 		switch {
 		case v.HostPath != nil:

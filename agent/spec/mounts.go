@@ -85,7 +85,7 @@ func mounts(in *ContainerInput, envs []*runtimeapi.KeyValue) ([]*runtimeapi.Moun
 	if !ownHosts && (in.Pod.Spec.HostNetwork || len(in.PodIPs) > 0) {
 		out = append(out, &runtimeapi.Mount{
 			ContainerPath:  etcHosts,
-			HostPath:       in.Node.HostsPath(in.Pod.UID),
+			HostPath:       in.Node.hostsPath(in.Pod.UID),
 			SelinuxRelabel: in.Node.SELinux,
 		})
 	}

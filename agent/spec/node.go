@@ -112,8 +112,8 @@ type MemoryQoS struct {
 	PageSize int64
 }
 
-// PodDir returns the pod's own directory.
-func (n *Node) PodDir(uid types.UID) string { return path.Join(n.PodsDir, string(uid)) }
+// podDir returns the pod's own directory.
+func (n *Node) podDir(uid types.UID) string { return path.Join(n.PodsDir, string(uid)) }
 
 // PodAddress returns the address at which hooks reach the containers of a pod, which are on the network of the node or
 // at the pod's own addresses podIPs. It is empty if the address is not known yet.
@@ -127,15 +127,15 @@ func (n *Node) PodAddress(onHost bool, podIPs []string) string {
 	return podIPs[0]
 }
 
-// HostsPath returns the path of the pod's /etc/hosts on the host. HostsFile returns its content.
-func (n *Node) HostsPath(uid types.UID) string { return path.Join(n.PodDir(uid), poddir.Hosts) }
+// hostsPath returns the path of the pod's /etc/hosts on the host. HostsFile returns its content.
+func (n *Node) hostsPath(uid types.UID) string { return path.Join(n.podDir(uid), poddir.Hosts) }
 
 // TerminationLogPath returns the path of the file that is mounted at the termination message path of one container
 // instance. The file must exist, empty and with mode 0666, before the container is created. The attempt in its name
 // distinguishes the instances.
 func (n *Node) TerminationLogPath(uid types.UID, container string, attempt uint32) string {
 	name := "termination-" + strconv.FormatUint(uint64(attempt), 10)
-	return path.Join(n.PodDir(uid), poddir.Containers, container, name)
+	return path.Join(n.podDir(uid), poddir.Containers, container, name)
 }
 
 // PodLogDir returns the directory of the pod's logs, which has one subdirectory for each container.

@@ -37,15 +37,15 @@ type Request struct {
 	Parent string
 }
 
-// Fields returns the parts of a request in the order in which they are sent.
-func (r *Request) Fields() []*string {
+// fields returns the parts of a request in the order in which they are sent.
+func (r *Request) fields() []*string {
 	return []*string{&r.Command, &r.ContainerID, &r.NetNS, &r.IfName, &r.Args, &r.Config, &r.Parent}
 }
 
 // Encode returns a request as its length, then each field preceded by its length. Lengths are 4 bytes, big-endian.
 func (r *Request) Encode() []byte {
 	body := make([]byte, 4, 4096)
-	for _, f := range r.Fields() {
+	for _, f := range r.fields() {
 		body = append(appendLength(body, len(*f)), *f...)
 	}
 	copy(body, appendLength(nil, len(body)-4))
@@ -54,7 +54,7 @@ func (r *Request) Encode() []byte {
 
 // Decode parses what Encode has written after the first length, and reports whether it is valid.
 func (r *Request) Decode(body []byte) bool {
-	for _, f := range r.Fields() {
+	for _, f := range r.fields() {
 		if len(body) < 4 {
 			return false
 		}

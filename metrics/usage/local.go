@@ -32,8 +32,8 @@ type Local struct {
 	Files Amount
 }
 
-// Directory returns the usage in the directories of the agent: all parts except the layers.
-func (l *Local) Directory() Amount {
+// directory returns the usage in the directories of the agent: all parts except the layers.
+func (l *Local) directory() Amount {
 	sum := l.Files
 	for _, part := range []map[string]Amount{l.Logs, l.Volumes} {
 		for _, a := range part {
@@ -53,7 +53,7 @@ func (l *Local) Layer() (sum Amount) {
 
 // Total returns the sum of all parts.
 func (l *Local) Total() Amount {
-	sum := l.Directory()
+	sum := l.directory()
 	sum.add(l.Layer())
 	return sum
 }

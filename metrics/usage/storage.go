@@ -172,7 +172,7 @@ func (c *Collector) sizesOf(ctx context.Context, pods []podUse) map[place]size {
 func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, sizes map[place]size) {
 	parts := c.parts(p.Pod.Pod)
 	local := parts.local(sizes)
-	total := local.Directory()
+	total := local.directory()
 	for i := range p.containers {
 		one, s := &p.containers[i], &out.Containers[i]
 		layer := f.layers[one.id]
