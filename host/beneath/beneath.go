@@ -1,7 +1,8 @@
 // Package beneath opens and moves files below a directory that pods can write to, so that no symbolic link and no ".."
 // in a path leads out of it.
 //
-// It owns nothing. The packages that read and write below pod and log directories call it. Linux 5.6 is needed.
+// It owns nothing. The packages that read and write below pod and log directories call it. A crash leaves nothing
+// behind but a file that Create has made. Linux 5.6 is needed.
 package beneath
 
 import (

@@ -1,7 +1,7 @@
 // Package latest passes the newest value, or the fact that something has happened, from one goroutine to another.
 //
 // It owns nothing but channels with one slot. Senders never block, and a receiver sees the newest value only: what was
-// not received in time is replaced. Everything is in memory, so a crash leaves nothing behind.
+// not received in time is replaced. All packages may use it. All is in memory, so a crash leaves nothing behind.
 package latest
 
 // Value is a slot for the newest value. It has one sender and one receiver, which receives from it as from any channel.

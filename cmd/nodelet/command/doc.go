@@ -3,5 +3,6 @@
 //
 // It owns the rules that all commands share: asking for help never acts, an unknown word names the nearest known one, a
 // wrong command line ends with exit code 2. It never does the work of a command: the packages below it do, and package
-// app has the table. cmd/nodelet calls it when the first argument is not a flag. It keeps no state.
+// app has the table. cmd/nodelet calls it when the first argument is not a flag. It keeps no state, so a crash leaves
+// nothing behind.
 package command

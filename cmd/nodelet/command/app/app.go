@@ -1,7 +1,8 @@
 // Package app has the table of the program's commands. Everything that lists commands reads it: the parser, the usage
 // texts, the completion and the reference pages.
 //
-// It has no commands of its own but version and completion, and no state. cmd/nodelet calls it.
+// It has no commands of its own but version and completion. cmd/nodelet calls it. It has no state, so a crash leaves
+// nothing behind.
 package app
 
 import (
