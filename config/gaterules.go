@@ -157,7 +157,7 @@ var gateRules = map[string]gateRule{
 	"WindowsGracefulNodeShutdown": {behavesAsOff, windowsOnly},
 }
 
-// GateInfo describes a feature gate for reference pages.
+// GateInfo describes a feature gate for the metric kubernetes_feature_enabled and for reference pages.
 type GateInfo struct {
 	Name    string
 	Stage   string // ALPHA, BETA, GA or DEPRECATED

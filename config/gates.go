@@ -18,7 +18,6 @@ var gatesText string
 type gate struct {
 	on, locked bool
 	stage      string // ALPHA, BETA, GA or DEPRECATED
-	kubelet    bool   // the kubelet reads it
 }
 
 // gates parses the list of Kubernetes once, when a gate is first needed.
@@ -26,7 +25,7 @@ var gates = sync.OnceValue(func() map[string]gate {
 	all := map[string]gate{}
 	for line := range strings.Lines(gatesText) {
 		if f := strings.Fields(line); len(f) == 5 && f[0] != "#" {
-			all[f[0]] = gate{on: f[1] == "true", locked: f[2] == "locked", stage: f[3], kubelet: f[4] == "kubelet"}
+			all[f[0]] = gate{on: f[1] == "true", locked: f[2] == "locked", stage: f[3]}
 		}
 	}
 	return all

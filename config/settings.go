@@ -7,7 +7,8 @@ import (
 	"github.com/nodelet/nodelet/internal/strict"
 )
 
-// Setting describes a flag, a field of KubeletConfiguration, or both, for usage texts and reference pages.
+// Setting describes a flag, a field of KubeletConfiguration, or both, for completion, systemd install and reference
+// pages.
 type Setting struct {
 	// Field is the path of the field; empty if there is only a flag.
 	Field string
