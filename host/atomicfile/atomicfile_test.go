@@ -12,23 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
+	"github.com/nodelet/nodelet/test/pagecache"
 )
 
 type writer func(path string, content []byte, mode fs.FileMode) error
 
-func each(t *testing.T, test func(t *testing.T, write writer, path string)) {
-	below := func(path string, content []byte, mode fs.FileMode) error {
-		root, err := os.OpenRoot(filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		defer root.Close()
-		return atomicfile.WriteBelow(root, filepath.Base(path), content, mode, atomicfile.Whole)
+func whole(path string, content []byte, mode fs.FileMode) error {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
 	}
+	defer root.Close()
+	return atomicfile.WriteBelow(root, filepath.Base(path), content, mode, atomicfile.Whole)
+}
+
+func each(t *testing.T, test func(t *testing.T, write writer, path string)) {
 	for name, write := range map[string]writer{
 		"Write":       atomicfile.Write,
 		"WriteSynced": atomicfile.WriteSynced,
-		"WriteBelow":  below,
+		"WriteBelow":  whole,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, write, filepath.Join(t.TempDir(), "file")) })
 	}
@@ -116,6 +118,21 @@ func TestWriteLinked(t *testing.T) {
 	}
 	if at, err := os.Lstat(masked); err != nil || !at.Mode().IsRegular() {
 		t.Errorf("a link to a device: got %v, %v, want it replaced by the file", at, err)
+	}
+}
+
+// TestContentIsOnDisk checks that content which must survive a power failure is on the disk when the call returns. It
+// cannot see whether the content was there before it got its name, nor whether the name is on the disk.
+func TestContentIsOnDisk(t *testing.T) {
+	pagecache.Need(t)
+	for name, write := range map[string]writer{"Whole": whole, "Durable": atomicfile.WriteSynced} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := write(path, []byte("new"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if n := pagecache.Unwritten(t, path); n != 0 {
+			t.Errorf("%s: got %d pages that are in memory alone, want none", name, n)
+		}
 	}
 }
 
