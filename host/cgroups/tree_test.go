@@ -320,18 +320,48 @@ func testRemovePodKills(t *testing.T, tree *Tree) {
 	}
 	t.Logf("took %v", time.Since(began))
 	for _, cmd := range []*exec.Cmd{quiet, stopped, forking, alone} {
-		err := cmd.Wait()
-		if exit, ok := errors.AsType[*exec.ExitError](err); !ok ||
-			exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			t.Errorf("%s: got the end %v, want SIGKILL", cmd, err)
+		if end := endedBy(cmd); end != syscall.SIGKILL {
+			t.Errorf("%s: got it ended by %q, want SIGKILL", cmd, end)
 		}
 	}
-	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("process outside the pod: got %v, want it to run", err)
+	if end := endedBy(bystander); end != syscall.SIGTERM {
+		t.Errorf("process outside the pod: got it ended by %q, want it to run", end)
 	}
 	if ok, err := tree.PodExists(p); ok || err != nil {
 		t.Errorf("PodExists: got %v, %v, want false", ok, err)
 	}
+}
+
+// TestKillSparesReusedPID checks that a process outside of the pod's cgroup is not killed, although its PID was read
+// from there: the process that had it then has ended.
+func TestKillSparesReusedPID(t *testing.T) {
+	tree := newRealTree(t, DriverCgroupfs)
+	ensure(t, tree)
+	p := Pod{UID: "reused", QOS: "BestEffort"}
+	if err := tree.CreatePod(p, Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	n, _ := tree.pods.Pod(p.UID, p.QOS)
+	bystander := start(t, tree, names.Name{}, "exec sleep 1000")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // do not wait for its end
+	pids := map[int]bool{bystander.Process.Pid: true}
+	if err := killRoundOf(ctx, slices.Collect(maps.Values(tree.dirs(n))), pids); err != nil {
+		t.Fatal(err)
+	}
+	if end := endedBy(bystander); end != syscall.SIGTERM {
+		t.Errorf("process outside the pod: got it ended by %q, want it to run", end)
+	}
+}
+
+// endedBy sends SIGTERM to a process, and returns by which signal it ended: another one if it had got that before.
+func endedBy(cmd *exec.Cmd) syscall.Signal {
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	exit, ok := errors.AsType[*exec.ExitError](cmd.Wait())
+	if !ok {
+		return 0
+	}
+	return exit.Sys().(syscall.WaitStatus).Signal()
 }
 
 // start runs a shell script in a cgroup (the root: that of the test) and returns when it runs in it.
