@@ -17,7 +17,7 @@ type PodFiles interface {
 // Open returns the table of a node on which maxPods pods may run: its ranges come from the subordinate IDs of the user
 // kubelet, and those that pods have from their files. Files that cannot be used are logged.
 func Open(idsPerPod uint32, maxPods int, files PodFiles, log *slog.Logger) (*Table, error) {
-	pool, err := subordinateIDs()
+	pool, err := subordinateIDs(owner)
 	if err != nil {
 		return nil, err
 	}
