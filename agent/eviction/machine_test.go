@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/nodelet/nodelet/host/cgroups"
 	"github.com/nodelet/nodelet/host/pressure"
 	"github.com/nodelet/nodelet/metrics/usage"
+	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // runtimeStub is a runtime that keeps images in a directory and layers in another one, if that is not empty. Each pod
@@ -257,9 +259,10 @@ func TestLayouts(t *testing.T) {
 	root := t.TempDir()
 	_, _, node, err := pressure.Disk(root)
 	other, _, device, errOther := pressure.Disk(elsewhere)
-	if err != nil || errOther != nil || node == device {
-		t.Skip("needs a second file system at ", elsewhere)
+	if err = errors.Join(err, errOther); err == nil && node == device {
+		err = fmt.Errorf("%s is on the same", root)
 	}
+	ownmounts.Need(t, "a second file system at "+elsewhere, err)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u1"}}
 	pod.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
 		Limits: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")},
