@@ -10,11 +10,13 @@ import (
 )
 
 // TestQuestionsAreBounded checks that few callers wait for a slow API server, also with those that have left: each
-// holds a request or a token. When it answers, others are served again.
+// holds a request or a token, and that still fewer are asked about at a time. When it answers, others are served again.
 func TestQuestionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, answer := newAnswerCache[int](), make(chan struct{})
+		var asked atomic.Int32
 		ask := func(context.Context) (int, time.Duration, error) {
+			asked.Add(1)
 			<-answer
 			return 1, time.Minute, nil
 		}
@@ -37,6 +39,9 @@ func TestQuestionsAreBounded(t *testing.T) {
 		synctest.Wait()
 		if n := refused.Load(); n < maxWaiting || n == 2*maxWaiting {
 			t.Errorf("got %d of %d callers refused, want most", n, 2*maxWaiting)
+		}
+		if n := asked.Load(); n != maxAsking {
+			t.Errorf("got %d requests at a time, want %d", n, maxAsking)
 		}
 		leave()
 		synctest.Wait()

@@ -247,7 +247,7 @@ func newStand(t *testing.T, change func(*server.Config)) *stand {
 			{Path: "/healthz", Access: []string{"healthz", "proxy"}, Handler: echo},
 			{Path: "/configz", Access: []string{"configz", "proxy"}, Handler: echo},
 		},
-		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
 		change(&cfg)
