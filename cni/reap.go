@@ -126,13 +126,18 @@ func use(inUse map[netip.Addr]bool, rec *Record) {
 	}
 }
 
-// leaked reports whether a sandbox that the runtime does not list was removed, rather than being created.
+// leaked reports whether a sandbox that the runtime does not list was removed, rather than being created. Other
+// programs than runtimes name no pod, such as ctr or cnitool. Nothing lists what they have attached, and they may end
+// long before it, so that only the end of the network namespace counts.
 func (d *Driver) leaked(id string, rec *Record) bool {
 	if rec == nil { // the record is lost, or will be written soon
 		fi, err := os.Stat(d.store.path(id))
 		return err == nil && time.Since(fi.ModTime()) > abandoned
 	}
-	return rec.ofOtherBoot() || !isNamespace(rec.NetNS) || rec.Runtime.gone() || rec.age() > abandoned
+	if rec.ofOtherBoot() || !isNamespace(rec.NetNS) {
+		return true
+	}
+	return rec.Pod.Name != "" && (rec.Runtime.gone() || rec.age() > abandoned)
 }
 
 // removeNamespace removes a named network namespace that a runtime made for a sandbox and lost when it was killed. The

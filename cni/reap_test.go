@@ -45,6 +45,9 @@ func TestReap(t *testing.T) {
 		"no-namespace": func(r *Record) { r.NetNS = "/nowhere" },
 		"runtime-gone": func(r *Record) { r.Runtime.Start = "7" },
 		"old-unknown":  func(r *Record) { r.Began, r.Uptime = r.Began.Add(-time.Hour), r.Uptime-time.Hour },
+		"of-program":   func(r *Record) { r.Pod, r.Runtime.Start = Pod{}, "7" }, // ctr run -d, which has ended
+		"old-program":  func(r *Record) { r.Pod, r.Uptime = Pod{}, r.Uptime-time.Hour },
+		"program-gone": func(r *Record) { r.Pod, r.NetNS = Pod{}, "/nowhere" },
 		"clock-set":    func(r *Record) { r.Began = r.Began.Add(-time.Hour) }, // forward, while it was attached
 	}
 	addresses := filepath.Join(b.store.addresses(), "net")
@@ -83,8 +86,8 @@ func TestReap(t *testing.T) {
 	if _, err := b.Reap(t.Context(), Alive{List: listed("known", "unrecorded-but-known"), Own: n}); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.kept(); !slices.Equal(got, []string{"alive", "clock-set", "known"}) {
-		t.Errorf("on record: got %q, want alive, clock-set and known", got)
+	if got := b.kept(); !slices.Equal(got, []string{"alive", "clock-set", "known", "of-program", "old-program"}) {
+		t.Errorf("on record: got %q, want alive, clock-set, known, and those of other programs", got)
 	}
 	left, err := filepath.Glob(filepath.Join(addresses, "*"))
 	if err != nil {
