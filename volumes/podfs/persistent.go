@@ -32,6 +32,10 @@ type Persistent struct {
 
 // MountPersistent sets a PersistentVolume up for a pod: local, hostPath, nfs.
 func (v *FS) MountPersistent(ctx context.Context, p Persistent) (Mounted, error) {
+	if p.PV.Spec.HostPath != nil && !p.Block && strings.Join(MountOptions(p.PV), "") != "" { // nothing is mounted
+		return Mounted{}, fmt.Errorf("MountVolume.MountOptionSupport check failed for volume %q : "+
+			"mount options are not supported for this volume type", p.PV.Name)
+	}
 	m, err := v.mountPersistent(ctx, p)
 	if err != nil {
 		return Mounted{}, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", p.PV.Name, err)

@@ -75,6 +75,27 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// TestHostPathMountOptions checks that a hostPath PersistentVolume with mount options, such as noexec, is refused in
+// the kubelet's words: nothing is mounted that could have them.
+func TestHostPathMountOptions(t *testing.T) {
+	t.Parallel()
+	v := newVolumes(t)
+	source := corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: t.TempDir()}}
+	p := persistent(testPod(), source)
+	if _, err := v.MountPersistent(t.Context(), p); err != nil {
+		t.Errorf("without options: %v", err)
+	}
+	p.PV.Spec.MountOptions = []string{"noexec", "nosuid"}
+	want := `MountVolume.MountOptionSupport check failed for volume "pv" : mount options are not supported`
+	if _, err := v.MountPersistent(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("with options: got error %v, want %q", err, want)
+	}
+	p.PV.Annotations = map[string]string{corev1.MountOptionAnnotation: ""}
+	if _, err := v.MountPersistent(t.Context(), p); err != nil {
+		t.Errorf("with an annotation for none: %v", err)
+	}
+}
+
 // TestFilesBelowMountsStay checks that files that a pod wrote to the directory of a volume while its mount was gone are
 // not removed: they may be the only copy. The end of the pod waits until somebody has moved them away.
 func TestFilesBelowMountsStay(t *testing.T) {
