@@ -173,6 +173,36 @@ func TestDeviceWithoutRecord(t *testing.T) {
 	})
 }
 
+// TestDeviceWithoutRecordOfAnother checks that a block volume that neither a file nor a record names is not unstaged
+// while a pod uses it, when another pod that has used it, too, ends.
+func TestDeviceWithoutRecordOfAnother(t *testing.T) {
+	spoilDevice(t, func(w *world, v *csi.Volume, spoil func()) {
+		w.publish("pod-1", v)
+		w.Kill()
+		if err := os.RemoveAll(filepath.Join(w.root, "nodelet")); err != nil {
+			w.T.Fatal(err)
+		}
+		spoil()
+		w.begin()
+		w.publish("pod-2", v)
+		w.unpublish("pod-2", v)
+		files := *v
+		files.Block = false
+		_, err := w.csi.Publish(w.T.Context(), "pod-3", &files)
+		if err == nil || !strings.Contains(err.Error(), "in use with another volumeMode") {
+			w.T.Errorf("with a file system: got error %v, want that the volume is in use as a device", err)
+		}
+		w.Kill() // waits for what unstages
+		if n := w.calls("NodeUnstageVolume"); n > 0 {
+			w.T.Errorf("unstaged %d times, want never", n)
+		}
+		w.begin()
+		w.publish("pod-1", v)
+		w.unpublish("pod-1", v)
+		w.nothingLeft()
+	})
+}
+
 // TestOldRecord checks that what a kubelet has done since a record was written counts more than the record: the volume
 // was attached again and mounted with another SELinux label.
 func TestOldRecord(t *testing.T) {

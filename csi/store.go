@@ -38,7 +38,8 @@ type volume struct {
 	rec *record
 	// fresh: staged by this process.
 	fresh bool
-	// kept: it was there when the process began, so a hidden use may be one of it. It is not unstaged while there is one.
+	// kept: it was there when the process began, or has the name of a hidden use, which may be one of it. It is not
+	// unstaged while there is a hidden use.
 	kept bool
 	// begun has the uses, by useID, that this process has begun or gone on with, and wanted is the SELinux label that the
 	// first of them wants, see SELinux.
@@ -226,6 +227,17 @@ func (s *store) isUnused(k key) bool {
 // unusedNow reports whether certainly no pod uses a volume. The caller holds store.mu.
 func (s *store) unusedNow(v *volume) bool {
 	return len(v.rec.Uses) == 0 && !(v.kept && len(s.hidden) > 0)
+}
+
+// keepHidden keeps a volume if a hidden use has its name.
+func (s *store) keepHidden(v *Volume) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.hidden {
+		if filepath.Base(id) == v.Name {
+			s.volumes[v.key()].kept = true
+		}
+	}
 }
 
 // replaced reports whether the directories of a block volume are those of another one by now, whose PersistentVolume

@@ -50,6 +50,7 @@ func (c *CSI) Use(ctx context.Context, pod types.UID, v *Volume) error {
 	if c.records.reveal(id) {
 		c.unstageUnused()
 	}
+	c.records.keepHidden(v)
 	c.records.begin(v, id)
 	return nil
 }
