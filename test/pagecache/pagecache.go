@@ -12,13 +12,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nodelet/nodelet/test/ownmounts"
 )
 
 // Need makes temporary directories of the test ones in which Unwritten works. Call it before there are any. The kernel
-// does not count the pages of a tmpfs or an overlay, so a directory of the user stands in for such a /tmp. A machine
-// without any skips the test, as ownmounts.Need does.
+// does not count the pages of a tmpfs or an overlay, so a directory of the user stands in for such a /tmp. Without any,
+// as in most containers, the test skips.
 func Need(t testing.TB) {
 	t.Helper()
 	parent := os.TempDir()
@@ -30,7 +28,9 @@ func Need(t testing.TB) {
 		}
 		err = failed
 	}
-	ownmounts.Need(t, "Linux 6.5, and a disk file system for temporary files", err)
+	if err != nil {
+		t.Skipf("needs Linux 6.5, and a disk file system for temporary files: %v", err)
+	}
 	t.Setenv("GOTMPDIR", parent) // of t.TempDir
 	t.Setenv("TMPDIR", parent)
 }
