@@ -123,6 +123,56 @@ func TestForeignAfterRefusal(t *testing.T) {
 	}
 }
 
+// TestForeignAfterReboot checks that the session of another program, which logs in at boot, stays as well if pods used
+// two of its LUNs before the reboot.
+func TestForeignAfterReboot(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.lun(w.luns[0], nil), w.lun(w.luns[1], nil)
+	w.must(w.d.record(t.Context(), one, portal, w.secrets))
+	w.must(admin(t.Context(), nil, one.node(portal, "--login")...))
+	w.stage(one, true)
+	w.stage(two, true)
+	w.must(os.RemoveAll(filepath.Join(w.dir, "state")))
+	w.stage(one, true)
+	w.stage(two, true)
+	w.unstage(one, true)
+	w.unstage(two, true)
+	_, err := w.d.recordFile(one, portal)
+	if w.sessions() != 1 || err != nil {
+		t.Errorf("got %d sessions, record: %v, want those of the other program", w.sessions(), err)
+	}
+}
+
+// TestGuess checks whose LUNs tell that a kubelet has created a session.
+func TestGuess(t *testing.T) {
+	l, err := Of("vol3", &corev1.ISCSIVolumeSource{TargetPortal: "127.0.0.1", IQN: "iqn.2026-01.test.nodelet:one", Lun: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*LUN)
+		want   string
+	}{
+		"a kubelet's LUN":      {func(other *LUN) { other.By = "" }, made},
+		"this agent's LUN":     {func(*LUN) {}, foreign},
+		"by another portal":    {func(other *LUN) { other.By, other.Portals = "", []string{"127.0.0.2:3260"} }, foreign},
+		"by another interface": {func(other *LUN) { other.By, other.Iface = "", "iser" }, foreign},
+	} {
+		dir := t.TempDir()
+		d := New(Config{Dir: dir})
+		other := *l
+		other.Lun = "4"
+		c.change(&other)
+		staging := filepath.Join(dir, other.Directory())
+		if err := errors.Join(os.MkdirAll(staging, 0o755), other.save(staging)); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.guess(l, filepath.Join(dir, l.Directory()), portal); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestMultipath checks that where multipathd has joined the paths of a LUN, its device is used; other holders are not
 // taken for one.
 func TestMultipath(t *testing.T) {

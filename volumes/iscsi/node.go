@@ -113,7 +113,7 @@ func (d *Driver) recordedSessions(l *LUN, staging string) (map[string]*session, 
 		if sessions[portal] == nil || d.creator(l, portal) != "" {
 			continue
 		}
-		if err := d.setCreator(l, portal, d.guess(l, staging)); err != nil {
+		if err := d.setCreator(l, portal, d.guess(l, staging, portal)); err != nil {
 			return nil, err
 		}
 	}

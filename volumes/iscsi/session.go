@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nodelet/nodelet/host/atomicfile"
@@ -131,11 +132,15 @@ func (i *initiator) forget(l *LUN, portal string) error {
 	return atomicfile.Remove(i.creatorPath(l, portal))
 }
 
-// guess returns the creator of a session without a record: a kubelet, if it has left the directory of a LUN of this
-// target.
-func (d *Driver) guess(l *LUN, staging string) string {
-	if own, err := d.load(staging); err == nil && own != nil && own.By == "" || len(d.others(l, staging)) > 0 {
-		return made
+// guess returns the creator of a session without a record: a kubelet, if it has staged a LUN of this target by the same
+// portal and interface. This agent records its own sessions; without a record there are none, as after a reboot.
+func (d *Driver) guess(l *LUN, staging, portal string) string {
+	for _, dir := range append(d.others(l, staging), staging) {
+		staged, err := d.load(dir)
+		if err == nil && staged != nil && staged.By == "" && staged.Iface == l.Iface &&
+			slices.Contains(staged.Portals, portal) {
+			return made
+		}
 	}
 	return foreign
 }
