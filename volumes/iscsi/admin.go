@@ -58,12 +58,25 @@ func (l *LUN) node(portal string, command ...string) []string {
 	return append([]string{"-m", "node", "-T", l.Iqn, "-p", portal, "-I", l.Iface}, command...)
 }
 
+// ownSettings are in each record that this agent creates.
+var ownSettings = map[string]string{
+	"node.session.scan": "manual",                                   // only the LUN that is asked for
+	"node.startup":      "manual", "node.conn[0].startup": "manual", // not at boot
+}
+
+// ownRecord reports whether this agent has created the record of a portal, as far as its settings tell.
+func (i *initiator) ownRecord(l *LUN, portal string) bool {
+	file, err := i.recordFile(l, portal)
+	if err != nil {
+		return false
+	}
+	text, err := os.ReadFile(file)
+	return err == nil && setLines(string(text), ownSettings) == string(text)
+}
+
 // record creates the record that a login uses.
 func (i *initiator) record(ctx context.Context, l *LUN, portal string, secrets map[string]string) error {
-	settings := map[string]string{
-		"node.session.scan": "manual",                                   // only the LUN that is asked for
-		"node.startup":      "manual", "node.conn[0].startup": "manual", // not at boot
-	}
+	settings := maps.Clone(ownSettings)
 	if l.CHAP {
 		if secrets["node.session.auth.username"] == "" || secrets["node.session.auth.password"] == "" {
 			return errors.New("iscsi: chapAuthSession is set, but the volume's secret lacks " +

@@ -143,6 +143,31 @@ func TestForeignAfterReboot(t *testing.T) {
 	}
 }
 
+// TestRecordAfterReboot checks that the record of a login goes if the volume is unstaged after a reboot, unless it is
+// another program's.
+func TestRecordAfterReboot(t *testing.T) {
+	initiator := "iqn.2026-01.test.nodelet:me"
+	for _, name := range []*string{nil, &initiator} {
+		w := newWorld(t)
+		l := w.lun(w.luns[0], func(s *corev1.ISCSIVolumeSource) { s.InitiatorName = name })
+		w.stage(l, true)
+		for _, dir := range []string{filepath.Join(w.dir, "state"), w.fake("sys/class/iscsi_session")} {
+			w.must(os.RemoveAll(dir))
+		}
+		w.unstage(l, true)
+		w.nothing()
+	}
+	w := newWorld(t)
+	l := w.lun(w.luns[0], nil)
+	w.must(os.MkdirAll(w.staging(l, true), 0o755))
+	w.must(l.save(w.staging(l, true)))
+	w.must(admin(t.Context(), nil, l.node(portal, "-o", "new")...))
+	w.unstage(l, true)
+	if _, err := w.d.recordFile(l, portal); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestGuess checks whose LUNs tell that a kubelet has created a session.
 func TestGuess(t *testing.T) {
 	l, err := Of("vol3", &corev1.ISCSIVolumeSource{TargetPortal: "127.0.0.1", IQN: "iqn.2026-01.test.nodelet:one", Lun: 3})

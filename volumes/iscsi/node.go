@@ -179,14 +179,17 @@ func (d *Driver) detach(ctx context.Context, l *LUN, staging string) error {
 	}
 	defer unlock()
 	for _, portal := range l.Portals {
-		if !d.mayEnd(l, portal) {
+		s, err := d.find(l, portal)
+		if err != nil {
+			return err
+		}
+		if !d.mayEnd(l, portal, s) {
 			if err := d.leaveForeign(l, staging, portal); err != nil {
 				return err
 			}
 			continue
 		}
-		s, err := d.find(l, portal)
-		if err == nil && s != nil {
+		if s != nil {
 			err = d.drop(ctx, s, l.Lun)
 		}
 		if err == nil {

@@ -193,13 +193,14 @@ func (d *Driver) leaveForeign(l *LUN, staging, portal string) error {
 	return d.forget(l, portal)
 }
 
-// mayEnd reports whether the session with a portal was created by this agent or a kubelet, as far as is known.
-func (i *initiator) mayEnd(l *LUN, portal string) bool {
+// mayEnd reports whether this agent or a kubelet has created a session with a portal, as far as is known, or the record
+// of one that a reboot has ended.
+func (i *initiator) mayEnd(l *LUN, portal string, s *session) bool {
 	switch i.creator(l, portal) {
 	case made:
 		return true
 	case foreign:
 		return false
 	}
-	return l.By == ""
+	return l.By == "" || s == nil && i.ownRecord(l, portal)
 }
