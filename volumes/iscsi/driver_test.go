@@ -215,8 +215,9 @@ func TestMultipath(t *testing.T) {
 	}
 }
 
-// TestMultipathWithPartitions checks that multipath decides whether its device is in use: it removes the devices that
-// kpartx has made of partitions, which claim it, with it. A device that it leaves keeps its paths.
+// TestMultipathWithPartitions checks that multipath, called with the name of its map, decides whether that is in use:
+// with it, multipath removes the devices that kpartx has made of partitions, which claim it. If it stays, so do its
+// paths.
 func TestMultipathWithPartitions(t *testing.T) {
 	w := newWorld(t)
 	if w.real {
@@ -228,12 +229,14 @@ func TestMultipathWithPartitions(t *testing.T) {
 	holder := w.fake("sys/class/block/" + name + "/holders/dm-2")
 	w.must(os.Mkdir(holder, 0o755))
 	w.write(w.fake("sys/class/block/dm-2/dm/uuid"), "mpath-y\n")
+	w.write(w.fake("sys/class/block/dm-2/dm/name"), "mpatha\n")
 	w.must(os.Symlink(w.disks[w.luns[1]], w.fake("dev/dm-2")))
 	partition, err := unix.Open(w.fake("dev/dm-2"), unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	w.must(err)
 	defer unix.Close(partition)
 	bin := t.TempDir()
-	script := "#!/bin/sh\n[ \"$*\" = '-f dm-2' ] && [ -e '%[1]s/unused' ] && exec rmdir '%[2]s'\necho map in use; exit 1\n"
+	script := "#!/bin/sh\n[ \"$*\" = '-f mpatha' ] && [ -e '%[1]s/unused' ] && exec rmdir '%[2]s'\n" +
+		"echo map in use; exit 1\n"
 	w.must(os.WriteFile(filepath.Join(bin, "multipath"), fmt.Appendf(nil, script, bin, holder), 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	if err := w.tryUnstage(l, true); err == nil || !strings.Contains(err.Error(), "map in use") {
