@@ -59,7 +59,9 @@ func (c *chaos) harm() {
 	all := c.runtime.Containers()
 	switch c.IntN(12) {
 	case 0, 1, 2, 3:
-		c.run(pod)
+		if !c.ends(pod) {
+			c.run(pod)
+		}
 	case 4, 5:
 		c.takeAway(pod)
 	case 6:
@@ -79,6 +81,14 @@ func (c *chaos) harm() {
 	default:
 		c.inject()
 	}
+}
+
+// ends reports whether a pod has been deleted and is still there: then it does not come back.
+func (c *chaos) ends(pod *corev1.Pod) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	have := c.set.Pods[pod.UID]
+	return have != nil && have.DeletionTimestamp != nil
 }
 
 // takeAway ends a pod as its source does.

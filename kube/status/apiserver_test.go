@@ -291,6 +291,13 @@ type notJSON int
 
 func (n notJSON) Error() string { return http.StatusText(int(n)) }
 
+// deletedPod is a pod that somebody has deleted.
+func deletedPod(name string) *corev1.Pod {
+	pod := testPod(name)
+	pod.DeletionTimestamp = new(metav1.Now())
+	return pod
+}
+
 func testPod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name + "-uid"), Generation: 1},

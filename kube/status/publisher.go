@@ -162,7 +162,8 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus) { p.set(pod, s
 
 // SetGone is Set for a pod of which nothing is left on the node. Its status is terminal: Jobs and endpoints must see
 // that before the pod disappears. After it is published, the pod is deleted from the API server with a grace period of
-// 0 and its UID as precondition. It cannot be taken back. For a mirror pod it is the same as Set.
+// 0 and its UID as precondition, unless the API server then has it without a deletionTimestamp, because its etcd was
+// restored from a backup. Only a Set of such a pod takes it back. For a mirror pod it is the same as Set.
 func (p *Publisher) SetGone(pod *corev1.Pod, status corev1.PodStatus) { p.set(pod, status, true) }
 
 func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
@@ -181,9 +182,7 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 	}
 	settled, problems := Settle(pod, last, status)
 	p.contradicted(e, problems)
-	if gone && !podutil.IsMirror(pod) {
-		e.gone = true
-	}
+	e.gone = (gone || e.gone && pod.DeletionTimestamp != nil) && !podutil.IsMirror(pod)
 	l := priorityOf(e.gone, pod, last, &settled)
 	e.want = &settled
 	e.gen++

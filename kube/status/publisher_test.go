@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,9 +155,10 @@ func TestReadinessAndEndGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 1)
 		pods := map[string]*corev1.Pod{}
-		for _, name := range []string{"a", "b", "ready", "reset", "done"} {
+		for _, name := range []string{"a", "b", "ready", "reset"} {
 			pods[name] = b.api.add(testPod(name))
 		}
+		pods["done"] = b.api.add(deletedPod("done"))
 		for _, name := range []string{"a", "b"} {
 			s := *pods[name].Status.DeepCopy()
 			s.Message = "m"
@@ -225,7 +227,7 @@ func TestFinalDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 0)
 		b.run(t)
-		pod := b.api.add(testPod("a"))
+		pod := b.api.add(deletedPod("a"))
 		last := running(pod, false)
 		last.Phase = corev1.PodFailed
 		b.p.SetGone(pod, last)
@@ -240,6 +242,46 @@ func TestFinalDelete(t *testing.T) {
 			t.Error("the publisher: got that it remembers the pod, want that it does not")
 		}
 	})
+}
+
+// TestRestoredPodIsNotDeleted checks that a pod that a restored etcd has without a deletionTimestamp is not deleted,
+// whether the publisher learns that from the answer to its patch or, as the status is the same, from the watch.
+func TestRestoredPodIsNotDeleted(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, 0)
+			restored := b.api.add(testPod("a"))
+			pod := b.api.add(deletedPod("a"))
+			last := *pod.Status.DeepCopy()
+			if !same {
+				last.Phase = corev1.PodFailed
+			}
+			var away atomic.Bool
+			away.Store(true)
+			b.api.before = func(string, string) error {
+				if away.Load() {
+					return apierrors.NewInternalError(errors.New("etcd is away"))
+				}
+				return nil
+			}
+			b.run(t)
+			b.p.SetGone(pod, last)
+			synctest.Wait()
+			b.api.restore(restored)
+			if same {
+				b.p.Set(restored, last)
+			}
+			away.Store(false)
+			time.Sleep(time.Minute)
+			if !same {
+				b.p.Set(restored, last)
+				time.Sleep(time.Minute)
+			}
+			if got := b.api.get("ns", "a"); got == nil || got.Status.Phase != last.Phase {
+				t.Errorf("same=%v: got %+v, want the restored pod with phase %s", same, got, last.Phase)
+			}
+		})
+	}
 }
 
 func TestPodReplacedUnderTheSameName(t *testing.T) {
@@ -320,7 +362,7 @@ func TestForgottenInFlightStaysForgotten(t *testing.T) {
 			answer := make(chan error)
 			b.api.before = func(string, string) error { return <-answer }
 			b.run(t)
-			pod := b.api.add(testPod("a"))
+			pod := b.api.add(deletedPod("a"))
 			b.p.SetGone(pod, running(pod, true))
 			synctest.Wait()
 			b.p.Forget(pod.UID)

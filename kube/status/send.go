@@ -23,6 +23,7 @@ var errPodGone = errors.New("pod is gone")
 func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 	start := time.Now()
 	pod, err := p.patch(ctx, j)
+	j.gone = j.gone && (pod == nil || pod.DeletionTimestamp != nil) // else etcd was restored from a backup
 	if err == nil && j.gone {
 		err = p.delete(ctx, j)
 	}

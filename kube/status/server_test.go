@@ -125,7 +125,12 @@ func TestRealServerAcceptsStatuses(t *testing.T) {
 			status.Conditions[i].Status, status.Conditions[i].Reason = corev1.ConditionFalse, "PodCompleted"
 		}
 	}
-	s.p.SetGone(got, status)
+	deleted := &corev1.Pod{}
+	err := s.api.Delete().Namespace("default").Resource("pods").Name(pod.Name).Do(t.Context()).Into(deleted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.p.SetGone(deleted, status)
 	if got = <-s.seen; got.Status.Phase != corev1.PodSucceeded || isReady(&got.Status) {
 		t.Errorf("got phase %s, ready %v, want Succeeded, false", got.Status.Phase, isReady(&got.Status))
 	}

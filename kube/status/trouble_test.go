@@ -155,7 +155,7 @@ func sentAgainAfter(t *testing.T, verb string, refusal, unlisted error) {
 			return nil
 		}
 		b.run(t)
-		pod := b.api.add(testPod("druid-0"))
+		pod := b.api.add(deletedPod("druid-0"))
 		b.p.SetGone(pod, running(pod, false))
 		synctest.Wait()
 		if _, known := b.p.newest(pod.UID); !known {
@@ -243,7 +243,7 @@ func TestSlowWebhook(t *testing.T) {
 		}
 		b.run(t)
 		for i := range 3 {
-			slow := b.api.add(testPod(fmt.Sprint("slow", i)))
+			slow := b.api.add(deletedPod(fmt.Sprint("slow", i)))
 			b.p.SetGone(slow, running(slow, false))
 		}
 		synctest.Wait()
@@ -294,7 +294,7 @@ func TestSlowNamespace(t *testing.T) {
 				b.run(t)
 				slow := make([]*corev1.Pod, 40)
 				for i := range slow {
-					slow[i] = b.api.add(testPod(fmt.Sprint("slow", i)))
+					slow[i] = b.api.add(deletedPod(fmt.Sprint("slow", i)))
 				}
 				for i := range 4 {
 					for range 5 {
@@ -461,7 +461,7 @@ func TestServerErrorsOfOneNamespace(t *testing.T) {
 				}
 				b.run(t)
 				for i := range c.pods {
-					bad := b.api.add(testPod(fmt.Sprint("bad", i)))
+					bad := b.api.add(deletedPod(fmt.Sprint("bad", i)))
 					b.p.SetGone(bad, running(bad, false))
 				}
 				for i := range 10 {
