@@ -66,14 +66,14 @@ func (w *worker) publish(p plan.Plan) {
 	}
 }
 
-// publishStatus sets the status of the pod, or of its mirror. A pod that a restored etcd has undeleted stays there.
+// publishStatus sets the status of the pod, or of its mirror.
 func (w *worker) publishStatus(p plan.Plan) {
 	publish := w.order.Publish
 	if publish == nil || w.order.Stop.Is(podstate.StopOrphaned) {
 		return
 	}
 	w.forget(publish.UID)
-	if p.Released && w.order.Stop.Is(podstate.StopDeleted) && publish.DeletionTimestamp != nil {
+	if p.Released && w.order.Stop.Is(podstate.StopDeleted) {
 		w.cfg.Status.SetGone(publish, *p.Status)
 	} else {
 		w.cfg.Status.Set(publish, *p.Status)

@@ -264,24 +264,6 @@ func TestDeletedPodComesBack(t *testing.T) {
 	})
 }
 
-// TestRestoredPodIsNotDeleted checks that a pod that ends because it was deleted is not deleted from the API server if
-// a restored etcd has it without a deletionTimestamp: nobody wants that any more.
-func TestRestoredPodIsNotDeleted(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.runtime.Script("app", fake.Script{IgnoresTerm: true})
-		pod := apiPod("web")
-		w.run(pod)
-		w.sleep(time.Second)
-		w.delete(pod, 30*time.Second)
-		w.sleep(10 * time.Second)
-		w.run(pod)
-		w.sleep(2 * time.Minute)
-		if n, _ := w.left(); n != 1 || w.status(pod).Phase != corev1.PodFailed {
-			t.Errorf("got %d pods, phase %s, want one that has failed", n, w.status(pod).Phase)
-		}
-	})
-}
-
 // TestDeletedBeforeTheStart checks that a pod that is to be deleted when the agent first hears of it is never made,
 // and reported as gone.
 func TestDeletedBeforeTheStart(t *testing.T) {

@@ -526,7 +526,7 @@ func (s *statuses) Set(pod *corev1.Pod, want corev1.PodStatus) {
 }
 
 func (s *statuses) SetGone(pod *corev1.Pod, last corev1.PodStatus) {
-	if podutil.IsMirror(pod) {
+	if podutil.IsMirror(pod) || pod.DeletionTimestamp == nil {
 		s.Set(pod, last)
 		return
 	}

@@ -18,13 +18,28 @@ func patchFor(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
 	if len(p.fields) == 0 || p.err != nil {
 		return nil, p.err
 	}
+	return patchOf(uid, p.fields)
+}
+
+// patch returns the patch that a job sends, or nil if it sends none. Before a delete is repeated, one that changes
+// nothing is sent: the answer says whether the pod is still to be deleted.
+func (j *job) patch() ([]byte, error) {
+	body, err := patchFor(j.uid, j.base, j.want)
+	if body == nil && err == nil && j.gone && j.repeats {
+		return patchOf(j.uid, nil)
+	}
+	return body, err
+}
+
+// patchOf returns the patch with the UID as precondition that sets the given fields of the status.
+func patchOf(uid types.UID, fields []byte) ([]byte, error) {
 	id, err := json.Marshal(uid)
 	if err != nil {
 		return nil, err
 	}
-	body := make([]byte, 0, len(p.fields)+len(id)+40)
+	body := make([]byte, 0, len(fields)+len(id)+40)
 	body = append(append(body, `{"metadata":{"uid":`...), id...)
-	body = append(append(body, `},"status":{`...), p.fields...)
+	body = append(append(body, `},"status":{`...), fields...)
 	return append(body, "}}"...), nil
 }
 

@@ -99,6 +99,7 @@ type entry struct {
 
 	base    corev1.PodStatus // last known at the server
 	version string           // its resource version
+	deleted bool             // it has a deletionTimestamp
 	shown   string           // the resource version of the pod in the newest Set
 	want    *corev1.PodStatus
 	since   time.Time // of the oldest Set that no request contains yet
@@ -162,8 +163,8 @@ func (p *Publisher) Set(pod *corev1.Pod, status corev1.PodStatus) { p.set(pod, s
 
 // SetGone is Set for a pod of which nothing is left on the node. Its status is terminal: Jobs and endpoints must see
 // that before the pod disappears. After it is published, the pod is deleted from the API server with a grace period of
-// 0 and its UID as precondition, unless the API server then has it without a deletionTimestamp, because its etcd was
-// restored from a backup. Only a Set of such a pod takes it back. For a mirror pod it is the same as Set.
+// 0 and its UID as precondition, unless the API server has it without a deletionTimestamp, because its etcd was
+// restored from a backup: then, and for a mirror pod, it is the same as Set.
 func (p *Publisher) SetGone(pod *corev1.Pod, status corev1.PodStatus) { p.set(pod, status, true) }
 
 func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
@@ -182,7 +183,7 @@ func (p *Publisher) set(pod *corev1.Pod, status corev1.PodStatus, gone bool) {
 	}
 	settled, problems := Settle(pod, last, status)
 	p.contradicted(e, problems)
-	e.gone = (gone || e.gone && pod.DeletionTimestamp != nil) && !podutil.IsMirror(pod)
+	e.gone = (gone || e.gone) && e.deleted && !podutil.IsMirror(pod)
 	l := priorityOf(e.gone, pod, last, &settled)
 	e.want = &settled
 	e.gen++
@@ -264,11 +265,13 @@ func (p *Publisher) entryOf(pod *corev1.Pod) *entry {
 	return e
 }
 
-// see takes over the status in pod, unless it is older than what is known. It also replaces an equal status, so that
-// the older copy can be freed.
+// see takes over the status in pod, and whether it is to be deleted, unless it is older than what is known. It also
+// replaces an equal status, so that the older copy can be freed.
 func (e *entry) see(pod *corev1.Pod) {
 	if !watch.Older(pod.ResourceVersion, e.version) {
 		e.base, e.version = pod.Status, pod.ResourceVersion
+		e.deleted = pod.DeletionTimestamp != nil
+		e.gone = e.gone && e.deleted
 	}
 }
 

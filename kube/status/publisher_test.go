@@ -245,40 +245,49 @@ func TestFinalDelete(t *testing.T) {
 }
 
 // TestRestoredPodIsNotDeleted checks that a pod that a restored etcd has without a deletionTimestamp is not deleted,
-// whether the publisher learns that from the answer to its patch or, as the status is the same, from the watch.
+// however the publisher learns that.
 func TestRestoredPodIsNotDeleted(t *testing.T) {
-	for _, same := range []bool{false, true} {
+	for name, c := range map[string]struct {
+		away string // the verb that fails before the restore
+		then func(p *Publisher, deleted, restored *corev1.Pod, last corev1.PodStatus)
+	}{
+		"by the answer to a patch": {away: http.MethodPatch},
+		"by one that repeats":      {away: http.MethodDelete},
+		"by the answer, and asked again with the old object": {
+			away: http.MethodPatch,
+			then: func(p *Publisher, deleted, _ *corev1.Pod, last corev1.PodStatus) { p.SetGone(deleted, last) },
+		},
+		"by the watch": {
+			away: http.MethodDelete,
+			then: func(p *Publisher, _, restored *corev1.Pod, last corev1.PodStatus) { p.SetGone(restored, last) },
+		},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, 0)
 			restored := b.api.add(testPod("a"))
-			pod := b.api.add(deletedPod("a"))
-			last := *pod.Status.DeepCopy()
-			if !same {
-				last.Phase = corev1.PodFailed
-			}
+			deleted := b.api.add(deletedPod("a"))
+			last := *deleted.Status.DeepCopy()
+			last.Phase = corev1.PodFailed
 			var away atomic.Bool
 			away.Store(true)
-			b.api.before = func(string, string) error {
-				if away.Load() {
+			b.api.before = func(verb, _ string) error {
+				if verb == c.away && away.Load() {
 					return apierrors.NewInternalError(errors.New("etcd is away"))
 				}
 				return nil
 			}
 			b.run(t)
-			b.p.SetGone(pod, last)
+			b.p.SetGone(deleted, last)
 			synctest.Wait()
 			b.api.restore(restored)
-			if same {
-				b.p.Set(restored, last)
-			}
 			away.Store(false)
 			time.Sleep(time.Minute)
-			if !same {
-				b.p.Set(restored, last)
+			if c.then != nil {
+				c.then(b.p, deleted, restored, last)
 				time.Sleep(time.Minute)
 			}
-			if got := b.api.get("ns", "a"); got == nil || got.Status.Phase != last.Phase {
-				t.Errorf("same=%v: got %+v, want the restored pod with phase %s", same, got, last.Phase)
+			if got := b.api.get("ns", "a"); got == nil {
+				t.Errorf("%s: got the restored pod deleted, want it kept; requests %q", name, b.api.log())
 			}
 		})
 	}
@@ -289,7 +298,7 @@ func TestPodReplacedUnderTheSameName(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, 0)
 			b.run(t)
-			old := b.api.add(testPod("a"))
+			old := b.api.add(deletedPod("a"))
 			next := testPod("a")
 			next.UID = "other"
 			next.Status = running(old, true)

@@ -117,6 +117,7 @@ type job struct {
 	target
 	base, want *corev1.PodStatus
 	gone       bool
+	repeats    bool // the last request has failed
 	gen        uint64
 	since      time.Time
 }
@@ -124,7 +125,8 @@ type job struct {
 // job returns what is to be sent now. From then on, e.since is the time of a later Set.
 func (e *entry) job() job {
 	base := e.base
-	j := job{target: e.target, base: &base, want: cmp.Or(e.want, &base), gone: e.gone, gen: e.gen, since: e.since}
+	j := job{target: e.target, base: &base, want: cmp.Or(e.want, &base), gone: e.gone, repeats: e.retry > 0, gen: e.gen,
+		since: e.since}
 	e.since = time.Time{}
 	return j
 }

@@ -42,7 +42,7 @@ func (p *Publisher) send(ctx context.Context, e *entry, j job) {
 
 // patch sends the status of j and returns the pod as the API server has it then; nil if nothing differed.
 func (p *Publisher) patch(ctx context.Context, j job) (*corev1.Pod, error) {
-	body, err := patchFor(j.uid, j.base, j.want)
+	body, err := j.patch()
 	if err != nil {
 		return nil, fmt.Errorf("encode status of pod %s/%s: %w", j.namespace, j.name, err)
 	}

@@ -155,7 +155,7 @@ func TestRealServerReplacedPods(t *testing.T) {
 		next := s.create(old.Name)
 		status := running(old, true)
 		if gone { // nothing to patch: the delete is the first to notice
-			old.Status = status
+			old.Status, old.DeletionTimestamp = status, new(metav1.Now())
 			old.Status.Phase, old.Status.Conditions = corev1.PodFailed, nil
 			old.Status.StartTime, old.Status.ObservedGeneration = &metav1.Time{Time: time.Unix(1, 0)}, old.Generation
 			status = *old.Status.DeepCopy()
