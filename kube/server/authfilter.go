@@ -55,7 +55,7 @@ var verbs = map[string]string{
 func (f *authFilter) refuse(w http.ResponseWriter, r *http.Request, code int, text, user string, why error) {
 	f.refusals.log(r, code, user, why)
 	w.Header().Set("Connection", "close")
-	http.Error(w, text, code)
+	answerError(w, code, text)
 }
 
 const (

@@ -127,8 +127,7 @@ func (p place) pods() (Container, error) {
 	return Container{Namespace: p.namespace, Pod: p.pod, UID: types.UID(p.uid), Name: p.container}, nil
 }
 
-// fail answers with an error. As with the kubelet no line feed follows it: the API server makes the body the message of
-// its own answer to kubectl logs.
+// fail answers with an error.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	if status, ok := errors.AsType[*Error](err); ok {
@@ -138,8 +137,14 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 		}
 	}
 	s.log.Debug("request to the kubelet API failed", "code", code, "err", err)
+	answerError(w, code, err.Error())
+}
+
+// answerError answers with a text alone. As with the kubelet no line feed follows it: the API server makes the body the
+// message of its own answer to kubectl logs.
+func answerError(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = io.WriteString(w, err.Error())
+	_, _ = io.WriteString(w, text)
 }
