@@ -52,7 +52,7 @@ func (p *planner) tearDown() {
 }
 
 // mayStartLate reports whether a created instance may still be started, by a call that the agent gave up or that an
-// earlier run of it made. No runtime starts one in a sandbox that was stopped.
+// earlier run of it made. Once its sandbox is stopped, a runtime begins no start in it.
 func (p *planner) mayStartLate() bool {
 	return podstate.Some(p.Containers, func(c *podstate.Container) bool {
 		held := func(box podstate.Sandbox) bool { return box.ID == c.SandboxID && p.Holds(box) }
