@@ -79,7 +79,7 @@ func (c *Checker) Run(ctx context.Context) {
 	}
 }
 
-// round checks all sandboxes one after the other.
+// round checks all sandboxes of pods one after the other.
 func (c *Checker) round(ctx context.Context) {
 	records, err := c.Driver.Records()
 	if err != nil {
@@ -91,8 +91,8 @@ func (c *Checker) round(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !rec.Whole || rec.ofOtherBoot() || !isNamespace(rec.NetNS) {
-			continue // an ADD or DEL is in progress
+		if !rec.ofPod() || !rec.Whole || rec.ofOtherBoot() || !isNamespace(rec.NetNS) {
+			continue // of another program, or an ADD or DEL is in progress
 		}
 		limited, cancel := context.WithTimeout(ctx, checkLimit)
 		c.report(rec, c.Driver.Check(limited, rec.Sandbox))

@@ -156,6 +156,27 @@ func TestCheckOfNextSandbox(t *testing.T) {
 	}
 }
 
+// TestCheckOfPodsAlone checks that what another program has attached is not checked: there is no pod for the report.
+func TestCheckOfPodsAlone(t *testing.T) {
+	b := newBench(t)
+	b.plugin("first", strings.TrimSuffix(answer, "exit 0\n")+`[ "$CNI_COMMAND" = CHECK ] && exit 1; exit 0`)
+	pods := map[string]Pod{"s1": {Namespace: "default", Name: "p", UID: "u"}, "c1": {Name: "c1"}, "c2": {}}
+	for sandbox, pod := range pods {
+		rec := b.record(sandbox)
+		rec.Pod = pod
+		if err := b.Attach(t.Context(), rec, []Wanted{{Network: b.network(chain("first")), IfName: "eth0"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found []string
+	NewChecker(CheckerConfig{Driver: b.Driver, Log: discard(), Found: func(p Pod, _ error) {
+		found = append(found, p.Name)
+	}}).round(t.Context())
+	if !slices.Equal(found, []string{"p"}) {
+		t.Errorf("got problems of %q, want p", found)
+	}
+}
+
 // TestCheckOfRemovedSandbox checks that it is no problem of a pod if a DEL comes between the list and its sandbox's
 // turn, whether the DEL ends or fails.
 func TestCheckOfRemovedSandbox(t *testing.T) {

@@ -126,9 +126,9 @@ func use(inUse map[netip.Addr]bool, rec *Record) {
 	}
 }
 
-// leaked reports whether a sandbox that the runtime does not list was removed, rather than being created. Other
-// programs than runtimes name no pod, such as ctr or cnitool. Nothing lists what they have attached, and they may end
-// long before it, so that only the end of the network namespace counts.
+// leaked reports whether a sandbox that the runtime does not list was removed, rather than being created. Nothing
+// lists what other programs have attached, and they may end long before it: then only the end of the network namespace
+// counts.
 func (d *Driver) leaked(id string, rec *Record) bool {
 	if rec == nil { // the record is lost, or will be written soon
 		fi, err := os.Stat(d.store.path(id))
@@ -137,7 +137,7 @@ func (d *Driver) leaked(id string, rec *Record) bool {
 	if rec.ofOtherBoot() || !isNamespace(rec.NetNS) {
 		return true
 	}
-	return rec.Pod.Name != "" && (rec.Runtime.gone() || rec.age() > abandoned)
+	return rec.ofPod() && (rec.Runtime.gone() || rec.age() > abandoned)
 }
 
 // removeNamespace removes a named network namespace that a runtime made for a sandbox and lost when it was killed. The

@@ -45,7 +45,7 @@ func TestReap(t *testing.T) {
 		"no-namespace": func(r *Record) { r.NetNS = "/nowhere" },
 		"runtime-gone": func(r *Record) { r.Runtime.Start = "7" },
 		"old-unknown":  func(r *Record) { r.Began, r.Uptime = r.Began.Add(-time.Hour), r.Uptime-time.Hour },
-		"of-program":   func(r *Record) { r.Pod, r.Runtime.Start = Pod{}, "7" }, // ctr run -d, which has ended
+		"of-program":   func(r *Record) { r.Pod, r.Runtime.Start = Pod{Name: "c"}, "7" }, // podman, which has ended
 		"old-program":  func(r *Record) { r.Pod, r.Uptime = Pod{}, r.Uptime-time.Hour },
 		"program-gone": func(r *Record) { r.Pod, r.NetNS = Pod{}, "/nowhere" },
 		"clock-set":    func(r *Record) { r.Began = r.Began.Add(-time.Hour) }, // forward, while it was attached

@@ -210,6 +210,10 @@ func bootID() string {
 	return id
 }
 
+// ofPod reports whether a container runtime has attached a pod. Other programs, such as ctr, cnitool and podman, name
+// no namespace of a pod.
+func (r *Record) ofPod() bool { return r.Pod.Namespace != "" }
+
 // ofOtherBoot reports whether a record is of an earlier boot. Without an identity it is unknown.
 func (r *Record) ofOtherBoot() bool {
 	now := bootID()

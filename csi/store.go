@@ -229,8 +229,11 @@ func (s *store) unusedNow(v *volume) bool {
 	return len(v.rec.Uses) == 0 && !(v.kept && len(s.hidden) > 0)
 }
 
-// keepHidden keeps a volume if a hidden use has its name.
+// keepHidden keeps a volume of a CSI driver if a hidden use has its name.
 func (s *store) keepHidden(v *Volume) {
+	if inTree(v.Driver) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range s.hidden {
