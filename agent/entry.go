@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodelet/nodelet/agent/allocation"
+	"github.com/nodelet/nodelet/agent/plan"
 	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/agent/spec"
 	podutil "github.com/nodelet/nodelet/kube/pod"
@@ -64,6 +65,12 @@ type order struct {
 	podstate.Desired
 	// Publish is the API object that gets the status: the pod itself, or a static pod's mirror. Nil if there is none.
 	Publish *corev1.Pod
+}
+
+// awaitsRemoval reports whether nothing is left of a deleted pod but its API object. Without a deletionTimestamp, as
+// after a restore of etcd from a backup, the object stays.
+func (o *order) awaitsRemoval(p *plan.Plan) bool {
+	return p.Released && o.Stop.Is(podstate.StopDeleted) && o.Publish != nil && o.Publish.DeletionTimestamp != nil
 }
 
 // knows reports whether the worker knows what the runtime lists of the pod, or is about to read just that.

@@ -95,7 +95,7 @@ func (w *worker) explain(p plan.Plan) *Explanation {
 		}
 		e.Waits = append(e.Waits, next)
 	}
-	if o.Stop.Is(podstate.StopDeleted) && p.Released && o.Publish != nil && o.Publish.DeletionTimestamp != nil {
+	if o.awaitsRemoval(&p) {
 		e.Waits = append(e.Waits, keeps(o.Pod))
 	}
 	if p.Ending == nil {

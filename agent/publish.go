@@ -73,7 +73,7 @@ func (w *worker) publishStatus(p plan.Plan) {
 		return
 	}
 	w.forget(publish.UID)
-	if p.Released && w.order.Stop.Is(podstate.StopDeleted) {
+	if w.order.awaitsRemoval(&p) {
 		w.cfg.Status.SetGone(publish, *p.Status)
 	} else {
 		w.cfg.Status.Set(publish, *p.Status)

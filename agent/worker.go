@@ -235,7 +235,7 @@ func (w *worker) sync(ctx context.Context) (done bool) {
 	w.endSpan()
 	w.timer.Stop()
 	switch {
-	case p.Released && w.order.Stop.Is(podstate.StopDeleted):
+	case w.order.awaitsRemoval(&p):
 		w.timer.Reset(deleteAgain)
 	case !p.Wake.IsZero():
 		w.timer.Reset(max(0, time.Until(p.Wake)))
