@@ -22,10 +22,13 @@ func On(dir *os.File, name string) bool { return mounted(int(dir.Fd()), name) }
 // all that it can have.
 func At(path string) bool { return mounted(unix.AT_FDCWD, filepath.Clean(path)) }
 
+// asIs are the flags of statx to examine what is on a path: no link is followed, nothing is mounted automatically, and
+// no server is asked.
+const asIs = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+
 func mounted(dir int, path string) bool {
 	var st unix.Statx_t
-	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
-	if err := unix.Statx(dir, path, flags, unix.STATX_TYPE, &st); err != nil {
+	if err := unix.Statx(dir, path, asIs, unix.STATX_TYPE, &st); err != nil {
 		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
 	}
 	return IsRoot(&st)

@@ -17,9 +17,7 @@ var errLocal = errors.New("is not a remote file system")
 // it may be detached then.
 func Remote(path string) (*os.File, error) {
 	var st unix.Statx_t
-	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
-	err := unix.Statx(unix.AT_FDCWD, path, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)
-	if err != nil {
+	if err := unix.Statx(unix.AT_FDCWD, path, asIs, unix.STATX_TYPE, &st); err != nil {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	if st.Dev_major != 0 || !IsRoot(&st) { // with a major number it is on a device
@@ -28,7 +26,8 @@ func Remote(path string) (*os.File, error) {
 	if m, err := Of(path); err != nil || !isRemote(m.FSType) {
 		return nil, errLocal
 	}
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, uint(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags))
+	flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, uint(flags))
 	if err != nil {
 		return nil, &os.PathError{Op: "open_tree", Path: path, Err: err}
 	}

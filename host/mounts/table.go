@@ -35,8 +35,7 @@ func Of(path string) (*mountinfo.Info, error) {
 // mountOf returns the ID of the mount that a path is on, and whether the path is its root.
 func mountOf(path string) (*unix.Statx_t, error) {
 	st := &unix.Statx_t{}
-	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
-	if err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_MNT_ID, st); err != nil {
+	if err := unix.Statx(unix.AT_FDCWD, path, asIs, unix.STATX_MNT_ID, st); err != nil {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	return st, nil
