@@ -174,8 +174,8 @@ func (v *devices) drop(ctx context.Context, s *session, lun string) error {
 		return nil
 	}
 	if m := v.multipath(name); m != "" {
-		// It refuses a device in use, which the kernel keeps, and removes the unused devices of its partitions.
-		// By the name of the map: before 0.9.8 it does not know such as dm-0.
+		// multipath refuses a device in use, and removes the unused devices of its partitions. Before version 0.9.8 it
+		// knows the name of the map alone, not that of the device, such as dm-0.
 		m = value(filepath.Join(v.cfg.Sys, "class/block", m, "dm/name"))
 		said, err := exec.CommandContext(ctx, "multipath", "-f", m).CombinedOutput()
 		if err != nil && v.multipath(name) != "" {
