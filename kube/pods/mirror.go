@@ -46,11 +46,14 @@ type Mirrors struct {
 	cfg  MirrorConfig
 	sets latest.Value[*Set]
 	wake latest.Signal
+	// had are the names of the static pods that were in a Set, until their mirror pods are deleted. Only Run uses it.
+	had map[types.NamespacedName]bool
 }
 
 // NewMirrors returns a Mirrors that does nothing before Run.
 func NewMirrors(cfg MirrorConfig) *Mirrors {
-	return &Mirrors{cfg: cfg, sets: latest.NewValue[*Set](), wake: latest.NewSignal()}
+	return &Mirrors{cfg: cfg, sets: latest.NewValue[*Set](), wake: latest.NewSignal(),
+		had: map[types.NamespacedName]bool{}}
 }
 
 // Keep passes the newest Set to Run. It does not block. Only one goroutine may call it.
@@ -70,8 +73,14 @@ func (m *Mirrors) Run(ctx context.Context) {
 		t.running = true
 		running.Go(func() {
 			err := m.apply(ctx, c)
+			record := func() {
+				t.done(err, m.cfg.Log.With("pod", name.String()))
+				if err == nil && c.create == nil {
+					delete(m.had, name)
+				}
+			}
 			select {
-			case ended <- func() { t.done(err, m.cfg.Log.With("pod", name.String())) }:
+			case ended <- record:
 			case <-ctx.Done():
 			}
 		})
@@ -107,7 +116,12 @@ type try struct {
 // asks for that.
 func (m *Mirrors) round(set *Set, tries map[types.NamespacedName]*try,
 	start func(types.NamespacedName, *try, change)) <-chan time.Time {
-	changes := changesFor(set, m.cfg.Ending)
+	for _, pod := range set.Pods {
+		if podutil.IsStatic(pod) {
+			m.had[nameOf(pod)] = true
+		}
+	}
+	changes := changesFor(set, m.had, m.cfg.Ending)
 	for name, t := range tries {
 		if _, ok := changes[name]; !ok && !t.running {
 			delete(tries, name)
@@ -164,8 +178,10 @@ func (c change) about() types.UID {
 }
 
 // changesFor compares static pods with the known mirror pods. Before all sources are synced no mirror pod is an
-// orphan; before the pods of the API server are known none is missing.
-func changesFor(set *Set, ending func(types.NamespacedName, types.UID) bool) map[types.NamespacedName]change {
+// orphan; before the pods of the API server are known none is missing. While static pods may be unknown, only those
+// are orphans whose static pods this agent had, and has no more.
+func changesFor(set *Set, had map[types.NamespacedName]bool,
+	ending func(types.NamespacedName, types.UID) bool) map[types.NamespacedName]change {
 	changes := map[types.NamespacedName]change{}
 	if slices.Contains(set.Waiting, SourceAPI) {
 		return changes
@@ -187,7 +203,7 @@ func changesFor(set *Set, ending func(types.NamespacedName, types.UID) bool) map
 		}
 	}
 	for name, have := range set.Mirrors {
-		if !wanted[name] && set.Synced && !set.Unknown() && !ending(name, "") {
+		if !wanted[name] && set.Synced && (had[name] || !set.Unknown()) && !ending(name, "") {
 			changes[name] = change{remove: have}
 		}
 	}

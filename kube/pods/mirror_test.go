@@ -49,12 +49,14 @@ func TestMirrorChanges(t *testing.T) {
 			"remove mirror-of-0 create 1"},
 		"being deleted": {setOf(api(doomed), static(podOf(SourceFile, "s", "1"))), false,
 			"remove mirror-of-1 create 1"},
-		"orphan":                {setOf(api(mirrorFor("s", "1")), static()), false, "remove mirror-of-1"},
-		"orphan, still ending":  {setOf(api(mirrorFor("s", "1")), static()), true, ""},
-		"changed, still ending": {setOf(api(mirrorFor("s", "0")), static(podOf(SourceFile, "s", "1"))), true, ""},
-		"API not known":         {setOf(delivery{source: SourceAPI}, static(podOf(SourceFile, "s", "1"))), false, ""},
-		"files not known":       {setOf(api(mirrorFor("s", "1")), waiting), false, ""},
-		"a file not known":      {setOf(api(mirrorFor("s", "1")), unknown), false, ""},
+		"orphan":                    {setOf(api(mirrorFor("s", "1")), static()), false, "remove mirror-of-1"},
+		"orphan, still ending":      {setOf(api(mirrorFor("s", "1")), static()), true, ""},
+		"changed, still ending":     {setOf(api(mirrorFor("s", "0")), static(podOf(SourceFile, "s", "1"))), true, ""},
+		"API not known":             {setOf(delivery{source: SourceAPI}, static(podOf(SourceFile, "s", "1"))), false, ""},
+		"files not known":           {setOf(api(mirrorFor("s", "1")), waiting), false, ""},
+		"a file not known":          {setOf(api(mirrorFor("s", "1")), unknown), false, ""},
+		"a file not known, pod was": {setOf(api(mirrorFor("had", "1")), unknown), false, "remove mirror-of-1"},
+		"a file not known, ending":  {setOf(api(mirrorFor("had", "1")), unknown), true, ""},
 		"pods of the API": {setOf(delivery{
 			source: SourceAPI,
 			synced: true,
@@ -62,7 +64,8 @@ func TestMirrorChanges(t *testing.T) {
 		}), false, ""},
 	} {
 		var got string
-		for _, change := range changesFor(c.set, func(types.NamespacedName, types.UID) bool { return c.ending }) {
+		had := map[types.NamespacedName]bool{{Namespace: "ns", Name: "had"}: true}
+		for _, change := range changesFor(c.set, had, func(types.NamespacedName, types.UID) bool { return c.ending }) {
 			if change.remove != nil {
 				got += "remove " + string(change.remove.UID) + " "
 			}
@@ -83,6 +86,7 @@ type mirrorBench struct {
 	mirrors *Mirrors
 	ending  atomic.Bool
 	nodeErr atomic.Bool
+	unread  atomic.Bool // a manifest has never been valid
 	static  chan []*corev1.Pod
 }
 
@@ -125,6 +129,9 @@ func (b *mirrorBench) feed(ctx context.Context, in latest.Value[delivery]) {
 		case files.pods = <-b.static:
 		case <-ctx.Done():
 			return
+		}
+		if files.problems = nil; b.unread.Load() {
+			files.problems = []Problem{{Source: SourceFile, Unknown: true}}
 		}
 		b.mirrors.Keep(merge([]delivery{api, files}))
 	}
@@ -179,6 +186,43 @@ func TestMirrorIsCreatedAndDeleted(t *testing.T) {
 
 		b.static <- nil
 		b.wantHash("s", "")
+	})
+}
+
+// TestMirrorBesideUnreadManifest checks that while a manifest has never been valid, the mirror pod of a manifest that
+// this agent has read goes when the manifest is removed and the pod has ended, also if the pods of the API server are
+// only known then. A mirror pod of an earlier agent stays, as the manifest may be its own.
+func TestMirrorBesideUnreadManifest(t *testing.T) {
+	withMirrors(t, func(server *apitest.Server) {
+		server.Put(mirrorFor("earlier", "1"))
+		server.Put(mirrorFor("gone", "2"))
+		server.Intercept(func(*http.Request) *apierrors.StatusError { return apierrors.NewServiceUnavailable("not yet") })
+	}, func(b *mirrorBench) {
+		b.unread.Store(true)
+		b.static <- []*corev1.Pod{podOf(SourceFile, "gone", "2")}
+		synctest.Wait()
+		b.static <- []*corev1.Pod{podOf(SourceFile, "s", "3")}
+		synctest.Wait()
+		b.server.Intercept(nil)
+		time.Sleep(10 * time.Minute)
+		b.wantHash("s", "3")
+		b.wantHash("gone", "")
+
+		b.ending.Store(true)
+		b.static <- nil
+		b.wantHash("s", "3")
+		b.ending.Store(false)
+		b.mirrors.Wake()
+		b.wantHash("s", "")
+		b.wantHash("earlier", "1")
+
+		b.static <- []*corev1.Pod{podOf(SourceFile, "s", "3")} // it comes back, and goes again
+		time.Sleep(time.Minute)
+		b.wantHash("s", "3")
+		b.static <- nil
+		time.Sleep(time.Minute)
+		b.wantHash("s", "")
+		b.wantHash("earlier", "1")
 	})
 }
 
