@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	goyaml "go.yaml.in/yaml/v2"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -47,7 +48,7 @@ func Parse(text []byte, example any, kind string, versions ...string) (map[strin
 	case separator.Match(text) && documents(text) > 1:
 		return nil, errors.New(`the file contains more than one document ("---"); merge them into one`)
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(text)
+	asJSON, err := ToJSON(text)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +69,49 @@ func Parse(text []byte, example any, kind string, versions ...string) (map[strin
 		errs = append(errs, e)
 	}
 	return object, errors.Join(errs...)
+}
+
+// ToJSON converts YAML to JSON. A key that is written twice in a mapping is an error. A key of a mapping that is merged
+// ("<<") may be there again, and has the value that it has for the kubelet.
+func ToJSON(text []byte) ([]byte, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(text) // it does not tell the two apart
+	wrong, ok := errors.AsType[*goyaml.TypeError](err)
+	if !ok {
+		return asJSON, err
+	}
+	var written goyaml.MapSlice // the keys of each mapping, without those that are merged
+	if goyaml.Unmarshal(text, &written) != nil {
+		return nil, err
+	}
+	twice := map[string]bool{}
+	addTwice(written, twice)
+	merged := func(e string) bool {
+		_, key, _ := strings.Cut(e, ": key ")
+		key, again := strings.CutSuffix(key, " already set in map")
+		return again && !twice[key]
+	}
+	if wrong.Errors = slices.DeleteFunc(wrong.Errors, merged); len(wrong.Errors) > 0 {
+		return nil, wrong
+	}
+	return yaml.YAMLToJSON(text)
+}
+
+// addTwice adds the keys that a mapping in v has twice, as the errors of ToJSON show them.
+func addTwice(v any, twice map[string]bool) {
+	switch v := v.(type) {
+	case goyaml.MapSlice:
+		seen := map[string]bool{}
+		for _, item := range v {
+			key := fmt.Sprintf("%#v", item.Key)
+			twice[key] = twice[key] || seen[key]
+			seen[key] = true
+			addTwice(item.Value, twice)
+		}
+	case []any:
+		for _, item := range v {
+			addTwice(item, twice)
+		}
+	}
 }
 
 // Tree decodes JSON. Its numbers are json.Number, so that they keep all their digits.

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodelet/nodelet/internal/strict"
 	"github.com/nodelet/nodelet/kube/client"
@@ -118,7 +117,7 @@ func toJSON(text []byte) ([]byte, error) {
 	if t := bytes.TrimSpace(text); len(t) > 0 && t[0] == '{' && json.Valid(t) {
 		return t, nil
 	}
-	return yaml.YAMLToJSONStrict(text)
+	return strict.ToJSON(text)
 }
 
 func (p *parser) object(data []byte) error {

@@ -108,6 +108,17 @@ func TestHash(t *testing.T) {
 	}
 }
 
+// TestMerge checks that a mapping may replace what it merges, and that the pod has the UID of the same manifest without
+// a merge, as with the kubelet.
+func TestMerge(t *testing.T) {
+	const text = podText + "    env: [{name: A, value: b}]\n"
+	merged := strings.Replace(text, "- name: web", "- &web\n    name: web", 1) + "  - {<<: *web, name: two, image: t:1}\n"
+	plain := parseOne(t, text+"  - {name: two, image: t:1, env: [{name: A, value: b}]}\n")
+	if p := parseOne(t, merged); len(p.Spec.Containers) != 2 || p.Spec.Containers[1].Image != "t:1" || p.UID != plain.UID {
+		t.Errorf("got containers %v and UID %s, want two and UID %s", p.Spec.Containers, p.UID, plain.UID)
+	}
+}
+
 func TestDocuments(t *testing.T) {
 	text := "%YAML 1.1\n---\n# only a comment\n---\n" + podText + `--- # second
 apiVersion: v1
@@ -197,6 +208,8 @@ func TestParseErrors(t *testing.T) {
 		{"syntax in the second", podText + "---\na: b\n  c: d\n", []string{"document 2 (line 8)", "line 10"}},
 		{"key twice", strings.ReplaceAll(podText, "    image", "    name: x\n    image"),
 			[]string{`key "name" already set`, "line 7"}},
+		{"key twice beside a merge", strings.ReplaceAll(podText, "- name: web", "- <<: {name: a}\n    name: web") +
+			"    image: x\n", []string{`key "image" already set`, "line 9"}},
 		{"JSON key twice", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a",
 			"image":"b","image":"c"}]}}`,
 			[]string{`duplicate field "spec.containers[0].image"`}},
