@@ -58,7 +58,7 @@ func TestReadBeneath(t *testing.T) {
 	if _, err := unix.InotifyAddWatch(watch, at("pipe"), unix.IN_OPEN); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"env": "A=1", "dir/inside": "A=1", "dir/rooted": "A=1"} {
+	for path, want := range map[string]string{"env": "A=1", "/env": "A=1", "dir/inside": "A=1", "dir/rooted": "A=1"} {
 		if got, err := readBeneath(dir, path); string(got) != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 		}

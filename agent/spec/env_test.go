@@ -135,9 +135,9 @@ func TestEnvironmentErrors(t *testing.T) {
 		"no file":             {file("vol", "gone", "K"), `"gone" not found`},
 		"no file key":         {file("vol", "f", "gone"), `"gone" not found in file "f"`},
 		"bad file":            {file("vol", "bad", "K"), "couldn't parse env file"},
-		"file above":          {file("vol", "../f", "K"), "relative path"},
-		"file absolute":       {file("vol", "/f", "K"), "relative path"},
-		"file unnamed":        {file("vol", "", "K"), "relative path"},
+		"file above":          {file("vol", "../f", "K"), "without .."},
+		"file above the root": {file("vol", "/../f", "K"), "without .."},
+		"file unnamed":        {file("vol", "", "K"), "path in the volume"},
 		"version":             {field("v2", "metadata.name"), "unsupported pod version: v2"},
 		"version of status":   {field("v2", "status.podIP"), "unsupported pod version: v2"},
 		"field":               {field("v1", "status.phase"), "unsupported fieldPath: status.phase"},
@@ -265,6 +265,18 @@ func TestEnvironmentOptional(t *testing.T) {
 	}
 	if files := EnvFiles(in.Container); !slices.Equal(files, []EnvFile{{"vol", "gone"}, {"vol", "f"}}) {
 		t.Errorf("got files %v", files)
+	}
+}
+
+// TestEnvironmentFileFromRoot checks that a path with a slash at its beginning is one in the volume, as in the kubelet.
+func TestEnvironmentFileFromRoot(t *testing.T) {
+	in := testInput()
+	in.Objects.EnvFiles[EnvFile{"vol", "/f"}] = in.Objects.EnvFiles[EnvFile{"vol", "f"}]
+	env(in, corev1.EnvVar{Name: "X", ValueFrom: &corev1.EnvVarSource{
+		FileKeyRef: &corev1.FileKeySelector{VolumeName: "vol", Path: "/f", Key: "K"}}})
+	got, err := variables(in)
+	if err != nil || len(got) != 1 || string(got[0].Value) != "v" {
+		t.Errorf("got %v, %v, want v", got, err)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 // EnvFile names a file with variables in one of the pod's volumes (KEP-3721).
 type EnvFile struct {
 	Volume string
-	// Path is relative to the volume's root and contains no "..". The caller must resolve it beneath that root.
+	// Path is relative to the volume's root, also with "/" at its beginning. The caller must resolve it beneath that
+	// root.
 	Path string
 }
 
@@ -33,8 +34,8 @@ const MaxEnvFile = 64 << 10
 // fileValue looks up one variable in a file. An optional reference to a file that does not exist leaves the variable
 // unset, as the API documents; the kubelet fails on it. An empty value counts as found; for the kubelet it is missing.
 func fileValue(in *ContainerInput, ref *corev1.FileKeySelector) (string, error) {
-	if err := checkSubPath(ref.Path); err != nil || ref.Path == "" {
-		return "", fmt.Errorf("fileKeyRef path %q must be a relative path without ..", ref.Path)
+	if err := checkSubPath(strings.TrimLeft(ref.Path, "/")); err != nil || ref.Path == "" {
+		return "", fmt.Errorf("fileKeyRef path %q must be a path in the volume without ..", ref.Path)
 	}
 	if _, ok := in.Volumes[ref.VolumeName]; !ok {
 		return "", fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", ref.VolumeName)

@@ -171,8 +171,12 @@ func (c *checker) envSource(p *field.Path, e *corev1.EnvVar) {
 	}
 	if r := from.FileKeyRef; r != nil {
 		fp := p.Child("fileKeyRef")
-		c.required(fp.Child("key"), r.Key)
-		c.below(fp.Child("path"), r.Path)
+		if c.required(fp.Child("key"), r.Key) {
+			c.texts(fp.Child("key"), r.Key, validation.IsRelaxedEnvVarName(r.Key))
+		}
+		if c.required(fp.Child("path"), r.Path) {
+			c.noBacksteps(fp.Child("path"), r.Path)
+		}
 		if v, ok := c.volume[r.VolumeName]; !ok {
 			c.add(field.NotFound(fp.Child("volumeName"), r.VolumeName))
 		} else if v.EmptyDir == nil {

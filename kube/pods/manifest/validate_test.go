@@ -35,6 +35,9 @@ func TestValidateAccepts(t *testing.T) {
 		"the old name of spec.nodeName": func(s *corev1.PodSpec) {
 			s.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath = "spec.host"
 		},
+		"an environment file by its path from the root of the volume": func(s *corev1.PodSpec) {
+			s.Containers[0].Env[6].ValueFrom.FileKeyRef.Path = "/a/config.env"
+		},
 	} {
 		pod := valid(t)
 		change(&pod.Spec)
@@ -205,6 +208,12 @@ func TestValidateRefuses(t *testing.T) {
 			_ *corev1.Container) {
 			ref := s.Volumes[4].DownwardAPI.Items[1].ResourceFieldRef
 			ref.Resource, ref.Divisor = "limits.memory", resource.MustParse("3Mi")
+		},
+		web + "env[6].valueFrom.fileKeyRef.path": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.Env[6].ValueFrom.FileKeyRef.Path = ""
+		},
+		web + "env[6].valueFrom.fileKeyRef.key": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
+			c.Env[6].ValueFrom.FileKeyRef.Key = "A=B"
 		},
 		web + "restartPolicyRules": func(_ *corev1.Pod, _ *corev1.PodSpec, c *corev1.Container) {
 			never, rule := corev1.ContainerRestartPolicyNever, corev1.ContainerRestartRule{
