@@ -23,6 +23,9 @@ const (
 		"file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:15528kB oom_score_adj:1000\n"
 	allocating = "3,905,1041231041,-;Out of memory (oom_kill_allocating_task): Killed process 12 (a (b) c) " +
 		"total-vm:1kB\n SUBSYSTEM=none\n"
+	group  = "6,905,1041231041,-;Tasks in /kubepods/pod1/c1 are going to be killed due to memory.oom.group set\n"
+	other  = "3,906,1041231042,-,caller=T12;Out of memory: Killed process 4712 (stress) total-vm:1kB\n"
+	later  = "3,907,1043000000,-;Out of memory: Killed process 13 (b) total-vm:1kB\n"
 	cgroup = "3,906,1041239999,-;Memory cgroup out of memory: Killed process 99 (python3) total-vm:8221504kB\n"
 	forged = "12,907,1041240000,-;Out of memory: Killed process 1 (init) total-vm:8221504kB\n"
 	lower  = "4,908,1041240001,-;oom_reaper: reaped process 4711 (stress), now anon-rss:0kB\n"
@@ -58,6 +61,27 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowWholeCgroup checks that of a cgroup that the kernel kills as a whole only the victim counts, and which kill
+// is of the next victim.
+func TestFollowWholeCgroup(t *testing.T) {
+	for name, c := range map[string]struct {
+		log  records
+		want []int
+	}{
+		"the next begins with a message": {records{invoked, machine, group, machine, other, lower, invoked, allocating},
+			[]int{4711, 12}},
+		"the next begins without one": {records{machine, group, machine, other, "", later}, []int{4711, 13}},
+	} {
+		var got []int
+		if err := follow(&c.log, func(v Victim) { got = append(got, v.PID) }); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: got %v, want the end of the log", name, err)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestWatch checks that nothing happens without a kernel's log, that old records are not reported, and that Watch
 // returns when its context ends.
 func TestWatch(t *testing.T) {
@@ -90,7 +114,8 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(r))
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
-		v, ok := parse(record)
+		message, _ := parse(record)
+		v, ok := victim(message)
 		if !ok {
 			if v != (Victim{}) {
 				t.Errorf("got %v without a kill, want %v", v, (Victim{}))
