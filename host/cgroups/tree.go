@@ -54,6 +54,9 @@ type Config struct {
 	RefuseV1 bool
 }
 
+// controllersV1 are the controllers of cgroup v1 without which the agent, like the kubelet, does not start.
+var controllersV1 = []string{"cpu", "cpuacct", "cpuset", "memory"}
+
 // errV1 is the error on a machine with cgroup v1 that the configuration refuses.
 var errV1 = errors.New("the machine has cgroup v1, and failCgroupV1 is true: " +
 	"boot it with cgroup v2, or set failCgroupV1: false")
@@ -150,7 +153,17 @@ func (t *Tree) detect() error {
 	t.mounts = m.GetPaths()
 	_, t.hugetlb = t.mounts["hugetlb"]
 	_, t.countsPids = t.mounts["pids"]
-	return nil
+	return checkMounts(t.mounts)
+}
+
+// checkMounts returns an error if a needed controller of cgroup v1 is not mounted.
+func checkMounts(mounts map[string]string) error {
+	missing := slices.DeleteFunc(slices.Clone(controllersV1), func(c string) bool { return mounts[c] != "" })
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("cgroup v1 lacks %s: boot the machine with cgroup v2, or without cgroup_disable=",
+		strings.Join(missing, ", "))
 }
 
 // Version returns 1 or 2: which cgroup hierarchy the machine uses.

@@ -112,6 +112,18 @@ func shares(tree *Tree, v uint64) string {
 	return strconv.FormatUint(v, 10)
 }
 
+// TestMissingController checks that cgroup v1 without the controller of memory is an error that names it.
+func TestMissingController(t *testing.T) {
+	mounts := map[string]string{"cpu": "/cpu,cpuacct", "cpuacct": "/cpu,cpuacct", "cpuset": "/cpuset", "pids": "/pids"}
+	if err := checkMounts(mounts); err == nil || !strings.Contains(err.Error(), "lacks memory: ") {
+		t.Errorf("got %v, want the controller that is missing", err)
+	}
+	mounts["memory"] = "/memory"
+	if err := checkMounts(mounts); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestEnsure(t *testing.T) {
 	onEachDriver(t, testEnsure)
 }

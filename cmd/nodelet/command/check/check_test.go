@@ -244,6 +244,11 @@ func TestCgroupsAndSwap(t *testing.T) {
 	m = newMachine(t, swapped, "--fail-cgroupv1=true", "--fail-swap-on=true")
 	want(t, "v1 is refused", m.cgroups(t.Context()), "problem cgroup v1: nodelet does not start there (failCgroupV1)")
 	want(t, "swap is refused", m.swap(t.Context()), "problem on: nodelet does not start there (failSwapOn)")
+	const v1 = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t4\t1\ncpu\t1\t4\t1\ncpuacct\t1\t4\t1\n"
+	m = newMachine(t, map[string]string{"/proc/cgroups": v1 + "memory\t2\t4\t1\n"}, "--fail-cgroupv1=false")
+	want(t, "v1 with all controllers", m.cgroups(t.Context()), "warning cgroup v1")
+	m = newMachine(t, map[string]string{"/proc/cgroups": v1 + "memory\t0\t1\t0\n"}, "--fail-cgroupv1=false")
+	want(t, "v1 without memory", m.cgroups(t.Context()), "problem cgroup v1 without the controllers memory")
 }
 
 // TestLogAtStart checks that the log names what is wrong with the manifests, before the container runtime answers.

@@ -62,13 +62,16 @@ func (m *Machine) kernel(context.Context) []Result {
 	return all
 }
 
-// controllers are those of cgroup v2 that pods need.
-var controllers = []string{"cpu", "cpuset", "io", "memory", "pids"}
+// controllers are those of cgroup v2 that pods need, controllersV1 those of v1 without which nodelet does not start.
+var (
+	controllers   = []string{"cpu", "cpuset", "io", "memory", "pids"}
+	controllersV1 = []string{"cpu", "cpuacct", "cpuset", "memory"}
+)
 
 func (m *Machine) cgroups(context.Context) []Result {
 	text := m.read("/sys/fs/cgroup/cgroup.controllers")
 	if text == "" {
-		return cgroupV1(m.Config)
+		return m.cgroupV1()
 	}
 	have := strings.Fields(text)
 	var missing []string
@@ -85,8 +88,13 @@ func (m *Machine) cgroups(context.Context) []Result {
 }
 
 // cgroupV1 describes a machine with cgroup v1.
-func cgroupV1(c *config.Config) []Result {
+func (m *Machine) cgroupV1() []Result {
 	const what = "/sys/fs/cgroup is cgroup v1"
+	c := m.Config
+	if missing := m.missingV1(); len(missing) > 0 {
+		return result("cgroups", Problem, what+" without the controllers "+strings.Join(missing, ", "),
+			"move the machine to cgroup v2, or boot without cgroup_disable=")
+	}
 	if c.RefusesCgroupV1() {
 		return result("cgroups", Problem, what+": nodelet does not start there (failCgroupV1)",
 			"move the machine to cgroup v2, or set failCgroupV1: false")
@@ -96,6 +104,21 @@ func cgroupV1(c *config.Config) []Result {
 			"move the machine to cgroup v2: Kubernetes has deprecated v1")
 	}
 	return result("cgroups", Warning, what, "move the machine to cgroup v2: Kubernetes has deprecated v1")
+}
+
+// missingV1 returns the needed controllers that no hierarchy of cgroup v1 has.
+func (m *Machine) missingV1() []string {
+	text := m.read("/proc/cgroups")
+	if text == "" {
+		return nil
+	}
+	missing := slices.Clone(controllersV1)
+	for line := range strings.Lines(text) { // such as "memory 4 2551 1": the second is the number of the hierarchy
+		if f := strings.Fields(line); len(f) == 4 && f[1] != "0" {
+			missing = slices.DeleteFunc(missing, func(c string) bool { return c == f[0] })
+		}
+	}
+	return missing
 }
 
 // LogAtStart logs which settings have no effect, what of the machine differs from the configuration, and what is wrong
