@@ -187,8 +187,9 @@ func (l *Logind) Release() error {
 	return err
 }
 
-// keep stores a copy of f with systemd, which passes it to the next process of the unit (FileDescriptorStoreMax).
-// Without systemd it does nothing.
+// keep stores a copy of f with systemd, which passes it to the next process of the unit (FileDescriptorStoreMax). With
+// FDPOLL=0 systemd keeps it also while logind restarts, when nobody has the lock open to read. Without systemd it does
+// nothing.
 func keep(name string, f *os.File) error {
 	addr := os.Getenv("NOTIFY_SOCKET")
 	if addr == "" {
@@ -197,7 +198,7 @@ func keep(name string, f *os.File) error {
 	// net.UnixConn cannot send descriptors over a connected datagram socket.
 	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
-		err = errors.Join(unix.Sendmsg(sock, []byte("FDSTORE=1\nFDNAME="+name), unix.UnixRights(int(f.Fd())),
+		err = errors.Join(unix.Sendmsg(sock, []byte("FDSTORE=1\nFDPOLL=0\nFDNAME="+name), unix.UnixRights(int(f.Fd())),
 			&unix.SockaddrUnix{Name: addr}, 0),
 			unix.Close(sock))
 	}

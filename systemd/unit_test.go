@@ -107,7 +107,7 @@ func TestKubeletUnit(t *testing.T) {
 	}
 }
 
-// TestKeep checks that systemd gets the descriptor itself, under its name.
+// TestKeep checks that systemd gets the descriptor itself, under its name, and is to keep it until it is removed.
 func TestKeep(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	if err := keep("x", os.Stdin); err != nil {
@@ -130,8 +130,8 @@ func TestKeep(t *testing.T) {
 	}
 	buf, oob := make([]byte, 100), make([]byte, 100)
 	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
-	if err != nil || string(buf[:n]) != "FDSTORE=1\nFDNAME=lock" {
-		t.Fatalf("got %q, %v, want FDSTORE and the name", buf[:n], err)
+	if err != nil || string(buf[:n]) != "FDSTORE=1\nFDPOLL=0\nFDNAME=lock" {
+		t.Fatalf("got %q, %v, want FDSTORE, FDPOLL and the name", buf[:n], err)
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {
