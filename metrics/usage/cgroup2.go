@@ -108,35 +108,35 @@ func sharesOf(weight uint64) uint64 {
 }
 
 // parseIOStat parses lines such as "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6". What was discarded is of no
-// metric.
+// metric. Linux 5.15 to 5.18 ends no line behind the name of a device without statistics, so that the next name follows
+// in the same line. A device that the kernel cannot name is "(unknown)".
 func parseIOStat(text []byte) (all []DeviceIO) {
-	for line := range bytes.Lines(text) {
-		fields := bytes.Fields(line)
-		if len(fields) < 2 {
+	var major, minor uint64 // the name that was read last
+	var known bool
+	var d *DeviceIO // the device with this name; nil before its first value
+	for field := range bytes.FieldsSeq(text) {
+		key, value, isValue := bytes.Cut(field, []byte{'='})
+		if !isValue {
+			major, minor, known = parseDevice(field)
+			d = nil
 			continue
 		}
-		major, minor, ok := parseDevice(fields[0])
-		if !ok {
+		v, ok := parseUint(value)
+		if !ok || !known {
 			continue
 		}
-		var d *DeviceIO
-		all, d = device(all, major, minor)
-		for _, field := range fields[1:] {
-			key, value, _ := bytes.Cut(field, []byte{'='})
-			v, ok := parseUint(value)
-			if !ok {
-				continue
-			}
-			switch string(key) {
-			case "rbytes":
-				d.ReadBytes = v
-			case "wbytes":
-				d.WriteBytes = v
-			case "rios":
-				d.Reads = v
-			case "wios":
-				d.Writes = v
-			}
+		if d == nil {
+			all, d = device(all, major, minor)
+		}
+		switch string(key) {
+		case "rbytes":
+			d.ReadBytes = v
+		case "wbytes":
+			d.WriteBytes = v
+		case "rios":
+			d.Reads = v
+		case "wios":
+			d.Writes = v
 		}
 	}
 	return all

@@ -63,6 +63,11 @@ func TestParseIO(t *testing.T) {
 	if got := parseIOStat([]byte(v2)); !reflect.DeepEqual(got, want) {
 		t.Errorf("io.stat: got %+v, want %+v", got, want)
 	}
+	const shared = "7:7 7:6 8:0 rbytes=1 wbytes=2 rios=3 wios=4\n7:5 (unknown) rbytes=5\n" +
+		"(unknown) 253:1 rbytes=7\n7:4 \n"
+	if got := parseIOStat([]byte(shared)); !reflect.DeepEqual(got, want) {
+		t.Errorf("io.stat with names that share a line: got %+v, want %+v", got, want)
+	}
 	all := parseBlkio(nil, []byte("8:0 Read 1\n8:0 Write 2\n8:0 Sync 3\n8:0 Async 4\n8:0 Total 10\nTotal 10\n"), true)
 	all = parseBlkio(all, []byte("8:0 Read 5\n8:0 Write 6\n8:0 Sync 11\n8:0 Discard 12\n"), false)
 	want = []DeviceIO{{
