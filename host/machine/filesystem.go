@@ -20,12 +20,18 @@ func ReadFileSystem(path string) (FileSystem, error) {
 	if err := unix.Statfs(path, &s); err != nil {
 		return FileSystem{}, fmt.Errorf("read the size of the file system of %s: %w", path, err)
 	}
-	block := uint64(s.Bsize)
+	return sizes(&s), nil
+}
+
+// sizes converts blocks to bytes. As in statvfs, they have the fragment size: with FUSE, such as virtiofs, the block
+// size may be a larger one that is only best for I/O.
+func sizes(s *unix.Statfs_t) FileSystem {
+	block := uint64(s.Frsize)
 	return FileSystem{
 		Size:       s.Blocks * block,
 		Free:       s.Bfree * block,
 		Available:  s.Bavail * block,
 		Inodes:     s.Files,
 		InodesFree: s.Ffree,
-	}, nil
+	}
 }
