@@ -93,9 +93,7 @@ func (r reader) node(m *Machine, id int, online cpuset.CPUSet) error {
 	for i := range cpus {
 		cpus[i].Node = id
 	}
-	if err := r.caches(cpus); err != nil {
-		return err
-	}
+	r.caches(cpus)
 	n := Node{ID: id}
 	if n.Memory, err = r.memory(dir); err != nil {
 		return err
@@ -125,9 +123,7 @@ func (r reader) withoutNUMA(m *Machine) error {
 		bySocket[c.Socket] = append(bySocket[c.Socket], c)
 	}
 	for socket, cpus := range bySocket {
-		if err := r.caches(cpus); err != nil {
-			return err
-		}
+		r.caches(cpus)
 		m.CPUs, m.Nodes = append(m.CPUs, cpus...), append(m.Nodes, Node{ID: socket})
 	}
 	sort.Slice(m.Nodes, func(i, j int) bool { return m.Nodes[i].ID < m.Nodes[j].ID })
@@ -161,8 +157,8 @@ func (r reader) cpus(ids []int, online cpuset.CPUSet) ([]CPU, error) {
 }
 
 // caches sets the uncore caches of the CPUs of one NUMA node. The kernel of some virtual machines reports no caches;
-// the kubelet ignores the caches of a node from the first core without a number of its cache.
-func (r reader) caches(cpus []CPU) error {
+// the kubelet ignores the caches of a node from the first core with one that it cannot read.
+func (r reader) caches(cpus []CPU) {
 	for _, c := range cpus {
 		if c.Core != c.ID {
 			continue
@@ -175,11 +171,8 @@ func (r reader) caches(cpus []CPU) error {
 		}
 		cores := len(cores(cpus))
 		cache, found, err := r.uncore(c.ID, cores*threads)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return
 		}
 		for i := range cpus {
 			if found && cpus[i].Core == c.Core {
@@ -187,7 +180,6 @@ func (r reader) caches(cpus []CPU) error {
 			}
 		}
 	}
-	return nil
 }
 
 func cores(cpus []CPU) map[int]bool {
@@ -327,11 +319,11 @@ func (r reader) number(file string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseInt(text, 10, 32)
+	n, err := strconv.Atoi(text)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", file, err)
 	}
-	return int(n), nil
+	return n, nil
 }
 
 // text reads a file without the space around its content.

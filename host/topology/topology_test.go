@@ -99,6 +99,24 @@ func TestReadWithoutNUMA(t *testing.T) {
 	}
 }
 
+// TestReadCaches checks that the number of a cache may have 32 bits, as firmware of Arm can set it, and that a cache
+// that cannot be read keeps no machine from being read: its CPUs have the cache of their socket.
+func TestReadCaches(t *testing.T) {
+	f := files{}
+	f.cpu(0, -1, 0, 0, "0", 4294967295)
+	f.cpu(1, -1, 0, 1, "1", 7)
+	f.cpu(2, -1, 0, 2, "2", 8)
+	f["sys/devices/system/cpu/cpu1/cache/index3/level"] = "x"
+	got, err := topology.Read(f.fs())
+	want := &topology.Machine{
+		CPUs:  []topology.CPU{{ID: 0, Cache: 4294967295}, {ID: 1, Core: 1}, {ID: 2, Core: 2}},
+		Nodes: []topology.Node{{ID: 0}},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("got error %v, difference %s, want none", err, diff)
+	}
+}
+
 // TestReadThisMachine checks that the machine of the test can be read.
 func TestReadThisMachine(t *testing.T) {
 	m, err := topology.Read(os.DirFS("/"))
