@@ -47,7 +47,9 @@ func (b *bench) note(side, measure string, value float64) {
 // all measures the floor before each agent, because the speed of the machine may change.
 func (b *bench) all(ctx context.Context) error {
 	return b.onAgents(ctx, b.agent, func(round int) error {
-		b.announce(round, "floor")
+		if err := b.begin(round, floorSide); err != nil {
+			return err
+		}
 		if err := b.floor(ctx); err != nil {
 			return fmt.Errorf("measure the floor: %w", err)
 		}
@@ -68,7 +70,9 @@ func (b *bench) onAgents(ctx context.Context, measure onSide, first func(round i
 					return err
 				}
 			}
-			b.announce(round, string(side))
+			if err := b.begin(round, string(side)); err != nil {
+				return err
+			}
 			if err := b.onAgent(ctx, side, measure); err != nil {
 				return err
 			}
@@ -77,8 +81,12 @@ func (b *bench) onAgents(ctx context.Context, measure onSide, first func(round i
 	return nil
 }
 
-func (b *bench) announce(round int, what string) {
+// begin says what is measured next, and empties the kernel's caches. Cached pages and inodes keep the cgroups of ended
+// pods in the kernel. Thousands of them, of earlier sides or of what ran before, make each new pod slower.
+func (b *bench) begin(round int, what string) error {
 	fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, what)
+	unix.Sync()
+	return os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0)
 }
 
 // onAgent starts and measures one agent on a node that is not registered yet.

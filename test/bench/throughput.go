@@ -38,7 +38,9 @@ type life func(name string) (lifetimes, error)
 // does it with CRI calls alone.
 func (b *churner) throughput(ctx context.Context) error {
 	return b.onAgents(ctx, b.agent, func(round int) error {
-		b.announce(round, floorSide)
+		if err := b.begin(round, floorSide); err != nil {
+			return err
+		}
 		return onFloor(ctx, b.bench, func(f *floorRun) error {
 			bare := func(name string) (lifetimes, error) {
 				ready, gone, err := f.run(ctx, b.floorPod(name))
