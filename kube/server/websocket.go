@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 	tunnel "k8s.io/client-go/tools/portforward"
 	executor "k8s.io/client-go/tools/remotecommand"
-	clientspdy "k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/spdy"
@@ -65,20 +63,6 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, target *url.U
 	}
 	s.log.Debug("stream ended", "path", r.URL.Path, "took", time.Since(began), "err", err)
 	return nil
-}
-
-// NewExecutor returns a client of the runtime's streaming server. The rule of pipe.dial holds for certificates. There
-// is no proxy, and redirects are not followed (CVE-2018-1002102).
-func NewExecutor(target *url.URL) (executor.Executor, error) {
-	transport, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
-		TLS:     &tls.Config{InsecureSkipVerify: true},
-		Proxier: func(*http.Request) (*url.URL, error) { return nil, nil },
-	})
-	if err != nil {
-		return nil, err
-	}
-	upgrader := clientspdy.NewUpgraderForStreaming(transport)
-	return executor.NewSPDYExecutorRejectRedirects(transport, upgrader, http.MethodPost, target)
 }
 
 // commandClient is the client of an exec or attach over a WebSocket. Nothing of what it sends is held but a piece of

@@ -30,6 +30,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/nodelet/nodelet/kube/server"
+	"github.com/nodelet/nodelet/test/waittest"
 )
 
 // containers is what containers do behind the streaming server that containerd and CRI-O are built with.
@@ -291,6 +292,32 @@ func TestClientLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-ended
+	}
+}
+
+// TestInputThatNobodyReads: the idle time ends a session whose runtime takes no more of the input, while the command
+// goes on.
+func TestInputThatNobodyReads(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	s := newStreamingStand(t, false, containers{
+		func(io.Reader, io.Writer, io.Writer, <-chan runtimecommand.TerminalSize) error {
+			<-release
+			return nil
+		}}, func(cfg *server.Config) { cfg.Streams.Idle = 500 * time.Millisecond })
+	c, _, err := s.dial(true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for message := make([]byte, 16<<10); err == nil; { // until the server closes the connection
+		err = c.WriteMessage(websocket.BinaryMessage, message)
+	}
+	for range 2 { // once as a WebSocket, and once when it has ended
+		select {
+		case <-s.requests.served:
+		case <-time.After(waittest.Limit):
+			t.Fatal("got no end of the session, want one")
+		}
 	}
 }
 
