@@ -50,7 +50,7 @@ var differences = map[string]string{
 	"authentication.anonymous.enabled": "the default without a configuration file is false too",
 	"authentication.webhook.enabled":   "the default without a configuration file is true too",
 	"authorization.mode":               "the default without a configuration file is Webhook too",
-	"streamingConnectionIdleTimeout":   "it ends streams; in the kubelet the runtime decides that",
+	"streamingConnectionIdleTimeout":   "it ends streams; in the kubelet it has no effect",
 	"enableProfilingHandler":           "with false the path is not found; the kubelet answers that it is disabled",
 }
 

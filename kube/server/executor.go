@@ -14,6 +14,10 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
+// runtimePing is how often the runtime gets a ping over SPDY, as from the kubelet and kubectl: its own idle time, which
+// pings extend, is not to end a stream.
+const runtimePing = 5 * time.Second
+
 // NewExecutor returns a client of the runtime's streaming server, for one stream. The rule of pipe.dial holds for
 // certificates. There is no proxy, and redirects are not followed (CVE-2018-1002102).
 func NewExecutor(target *url.URL) (executor.Executor, error) {
@@ -24,6 +28,7 @@ func newExecutor(target *url.URL, dial dialFunc) (executor.Executor, error) {
 	u := &upgrader{dial: dial}
 	var err error
 	u.SpdyRoundTripper, err = spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
+		PingPeriod: runtimePing,
 		UpgradeTransport: &http.Transport{
 			DialContext:     u.connect,
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
