@@ -3,9 +3,11 @@ package cni
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
 	"golang.org/x/sys/unix"
 
 	"github.com/nodelet/nodelet/test/testbed"
@@ -211,5 +214,29 @@ func TestCheckOfRemovedSandbox(t *testing.T) {
 	}
 	if got, want := b.kept(), []string{"s1", "s3"}; !slices.Equal(got, want) {
 		t.Errorf("got the records %v, want %v", got, want)
+	}
+}
+
+// TestAddressesWithoutCheck checks that a runtime which asks for the addresses of its sandboxes with CHECK, as CRI-O
+// does at its start, gets them while the agent is away and the network of a pod is broken: the agent reports that.
+func TestAddressesWithoutCheck(t *testing.T) {
+	s := newService(t)
+	list, err := libcni.NetworkConfFromFile(filepath.Join(s.conf, installedFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	crio := libcni.NewCNIConfigWithCacheDir([]string{s.bin}, t.TempDir(), nil)
+	sandbox := &libcni.RuntimeConf{ContainerID: "s1", NetNS: "/proc/self/ns/net", IfName: "eth0"}
+	if _, err := crio.AddNetworkList(t.Context(), list, sandbox); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	s.plugin("first", "exit 1")
+	if err := crio.CheckNetworkList(t.Context(), list, sandbox); err != nil {
+		t.Errorf("CHECK: got %v, want no error", err)
+	}
+	result, err := crio.GetNetworkListCachedResult(list, sandbox)
+	if text := fmt.Sprint(result); err != nil || !strings.Contains(text, "10.9.0.2") {
+		t.Errorf("got %s and %v, want 10.9.0.2", text, err)
 	}
 }

@@ -90,11 +90,13 @@ func firstOf(dir string) error {
 		"remove it, or pass it to nodelet with --cni-conf", files[0], installedFile)
 }
 
-// installed returns a configuration of version 1.0.0: for later ones containerd runs STATUS every few seconds.
+// installed returns a configuration of version 1.0.0: for later ones containerd runs STATUS every few seconds. It turns
+// off CHECK: CRI-O runs it at its start and gives up the addresses of the sandboxes for which it fails.
 func installed(c InstallConfig) map[string]any {
 	return map[string]any{
-		"cniVersion": "1.0.0",
-		"name":       ownName,
+		"cniVersion":   "1.0.0",
+		"name":         ownName,
+		"disableCheck": true,
 		"plugins": []any{map[string]any{
 			"type":    shim.Name,
 			"socket":  c.Socket,

@@ -24,7 +24,7 @@ type mode struct {
 
 // modes gives the same network in mode "runtime", where the runtime calls the plugins, and in mode "agent", where it
 // calls nodelet's plugin, which asks a server in this process. version is that of CNI which the runtime speaks with
-// nodelet's plugin, at most 1.0.0.
+// nodelet's plugin, at most 1.0.0. The runtime calls CHECK, as with the configuration of an earlier nodelet.
 func modes(t testing.TB, dir, version, network string) map[string]mode {
 	t.Helper()
 	own, err := parseNetwork([]byte(network))
@@ -42,8 +42,8 @@ func modes(t testing.TB, dir, version, network string) map[string]mode {
 		t.Fatal(err)
 	}
 	installed := First(c.ConfDir)
-	text := strings.Replace(string(installed.Bytes), `"cniVersion": "1.0.0"`,
-		fmt.Sprintf(`"cniVersion": %q`, min(version, "1.0.0")), 1)
+	text := strings.NewReplacer(`"cniVersion": "1.0.0"`, fmt.Sprintf(`"cniVersion": %q`, min(version, "1.0.0")),
+		`"disableCheck": true`, `"disableCheck": false`).Replace(string(installed.Bytes))
 	if installed, err = parseNetwork([]byte(text)); err != nil {
 		t.Fatal(err)
 	}

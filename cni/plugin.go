@@ -22,7 +22,7 @@ type settings struct {
 }
 
 // Plugin handles a call that package shim has left to main. It prints what the CNI specification demands and returns
-// the exit code. It asks the agent once more. Without the agent only DEL works.
+// the exit code. It asks the agent once more. Without the agent DEL and CHECK work.
 func Plugin(r *shim.Request, out io.Writer) int {
 	var s settings
 	if err := json.Unmarshal([]byte(r.Config), &s); err != nil || s.Socket == "" || s.Dir == "" {
@@ -38,21 +38,25 @@ func Plugin(r *shim.Request, out io.Writer) int {
 		_, _ = out.Write(answer[1:])
 		return int(answer[0])
 	}
-	if r.Command == "DEL" {
-		if err := offline(r, &s); err != nil {
-			return fail(out, s.CNIVersion, err)
-		}
-		return shim.Done
+	if err := offline(r, &s); err != nil {
+		return fail(out, s.CNIVersion, err)
 	}
-	return fail(out, s.CNIVersion, types.NewError(types.ErrTryAgainLater,
-		fmt.Sprintf("nodelet does not answer at %s: is the agent running?", s.Socket), ""))
+	return shim.Done
 }
 
-// offline runs DEL with the record of the sandbox, else with the last known network of the node.
+// offline runs DEL with the record of the sandbox, else with the last known network of the node, and CHECK with the
+// record. CRI-O has no address for a sandbox whose CHECK fails at its start, and the agent would replace its pod.
 func offline(r *shim.Request, s *settings) error {
 	d := NewDriver(DriverConfig{Dir: s.Dir, BinDirs: s.BinDirs})
-	own, _ := readNetwork(filepath.Join(s.Dir, ownFile))
-	return d.Detach(context.Background(), r.ContainerID, r.NetNS, unrecorded(r, own))
+	switch r.Command {
+	case "CHECK":
+		return d.Check(context.Background(), r.ContainerID)
+	case "DEL":
+		own, _ := readNetwork(filepath.Join(s.Dir, ownFile))
+		return d.Detach(context.Background(), r.ContainerID, r.NetNS, unrecorded(r, own))
+	}
+	return types.NewError(types.ErrTryAgainLater,
+		fmt.Sprintf("nodelet does not answer at %s: is the agent running?", s.Socket), "")
 }
 
 func fail(out io.Writer, version string, err error) int {

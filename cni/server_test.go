@@ -295,25 +295,28 @@ func TestResultInOtherVersions(t *testing.T) {
 	}
 }
 
-// TestPluginWithoutAgent checks that while the agent is away, a sandbox can be taken off its networks; nothing else
-// can be done.
+// TestPluginWithoutAgent checks that while the agent is away, a sandbox can be checked and taken off its networks;
+// nothing else can be done.
 func TestPluginWithoutAgent(t *testing.T) {
 	s := newService(t)
 	if _, err := s.call("ADD", "s1", nil); err != nil {
 		t.Fatal(err)
 	}
 	s.stop()
-	for verb, code := range map[string]float64{"ADD": 11, "CHECK": 11, "GC": 4, "STATUS": 4} {
+	for verb, code := range map[string]float64{"ADD": 11, "CHECK": 999, "GC": 4, "STATUS": 4} {
 		if result, err := s.call(verb, "s2", nil); err == nil || result["code"] != code {
 			t.Errorf("%s without an agent: got %v, %v, want code %v", verb, result, err, code)
 		}
+	}
+	if _, err := s.call("CHECK", "s1", nil); err != nil {
+		t.Error(err)
 	}
 	for _, sandbox := range []string{"s1", "never-seen"} {
 		if _, err := s.call("DEL", sandbox, nil); err != nil {
 			t.Error(err)
 		}
 	}
-	want := []string{"ADD first s1 eth0", "DEL first s1 eth0", "DEL first never-seen eth0"}
+	want := []string{"ADD first s1 eth0", "CHECK first s1 eth0", "DEL first s1 eth0", "DEL first never-seen eth0"}
 	if got := s.calls(); !slices.Equal(got, want) || len(s.kept()) != 0 {
 		t.Errorf("calls %q, want %q; on record: %q", got, want, s.kept())
 	}
