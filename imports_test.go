@@ -54,7 +54,7 @@ agent/plan: agent/podstate agent/podstatus kube/pod
 agent/execute: agent/podstate agent/spec cri host/beneath host/boundedfile host/mounts host/userns kube/pod
 agent/execute: internal/keylock internal/limiter internal/trace probes volumes
 agent/instruments: agent kube/pluginname kube/pod metrics volumes
-agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod
+agent/podcgroups: agent/podstate agent/spec host/cgroups kube/pod metrics/usage
 agent/podprobes: agent/plan agent/podstate agent/spec probes
 agent/podstate: kube/pod
 agent/podstatus: agent/podstate kube/pod

@@ -96,6 +96,7 @@ type Cgroups interface {
 	Restore(pod *corev1.Pod) error
 	Resize(pod *corev1.Pod, to podstate.Size) error
 	MemoryUsage(pod *corev1.Pod) (bytes uint64, err error)
+	ContainerMemory(pod *corev1.Pod, id string) (bytes uint64, ok bool)
 	Remove(ctx context.Context, pod *corev1.Pod) error
 }
 

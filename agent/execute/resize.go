@@ -32,7 +32,7 @@ func (x *resizes) container(ctx context.Context, t *Task, s podstate.Resize) (
 	}
 	r := spec.ContainerResources(t.Pod, c, x.Node())
 	if s.LowersMemory {
-		used := func() (uint64, error) { return x.containerUsage(ctx, t.Sandbox, s) }
+		used := func() (uint64, error) { return x.containerUsage(ctx, t, s.ID) }
 		if err := fits(fmt.Sprintf("container %q", s.Name), r.MemoryLimitInBytes, used); err != nil {
 			return now, err
 		}
@@ -106,17 +106,19 @@ func fits(what string, limit int64, used func() (uint64, error)) error {
 	return nil
 }
 
-// containerUsage returns how much memory a container uses.
-func (x *resizes) containerUsage(ctx context.Context, sandbox *podstate.Sandbox, s podstate.Resize) (uint64, error) {
-	if sandbox == nil {
-		return 0, nil
+// containerUsage returns how much memory a container uses, by its cgroup. It asks the runtime only if there is none, as
+// for one in a virtual machine: CRI-O looks at all containers of the pod then, waits for one that is being stopped, and
+// crashes if one has just ended.
+func (x *resizes) containerUsage(ctx context.Context, t *Task, id string) (uint64, error) {
+	if used, ok := x.Cgroups.ContainerMemory(t.Pod, id); ok || t.Sandbox == nil {
+		return used, nil
 	}
-	stats, err := x.Runtime.PodSandboxStats(ctx, sandbox.ID)
+	stats, err := x.Runtime.PodSandboxStats(ctx, t.Sandbox.ID)
 	if err != nil {
 		return 0, err
 	}
 	for _, c := range stats.GetLinux().GetContainers() {
-		if usage := c.GetMemory().GetUsageBytes(); c.GetAttributes().GetId() == s.ID && usage != nil {
+		if usage := c.GetMemory().GetUsageBytes(); c.GetAttributes().GetId() == id && usage != nil {
 			return usage.Value, nil
 		}
 	}

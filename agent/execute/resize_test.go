@@ -42,6 +42,10 @@ type usedCgroups struct {
 
 func (*usedCgroups) MemoryUsage(*corev1.Pod) (uint64, error) { return 1000, nil }
 
+func (*usedCgroups) ContainerMemory(_ *corev1.Pod, id string) (uint64, bool) {
+	return 1000, id == "app-1"
+}
+
 func (c *usedCgroups) Resize(_ *corev1.Pod, to podstate.Size) error {
 	if c.fail == nil {
 		c.size = to
@@ -63,6 +67,19 @@ func TestPodUsageComesFromItsCgroup(t *testing.T) {
 	err = x.resizes.pod(t.Context(), task, podstate.ResizePod{To: podstate.Size{Memory: 900}, LowersMemory: true})
 	if err == nil || !strings.Contains(err.Error(), "below current usage") || c.size.Memory != 2000 {
 		t.Errorf("below the usage: got %v and the limit %d, want an error and 2000", err, c.size.Memory)
+	}
+}
+
+// TestContainerUsageComesFromItsCgroup checks that the runtime is asked what a container uses only if the container has
+// no cgroup: CRI-O waits for another container of the pod that is being stopped, and crashes if one has just ended.
+func TestContainerUsageComesFromItsCgroup(t *testing.T) {
+	x := New(Backends{Runtime: bareStats{}, Cgroups: &usedCgroups{}, Node: func() *spec.Node { return &spec.Node{} }})
+	task := &Task{Pod: &corev1.Pod{}, Sandbox: &podstate.Sandbox{ID: "box"}}
+	if used, err := x.resizes.containerUsage(t.Context(), task, "app-1"); used != 1000 || err != nil {
+		t.Errorf("with a cgroup: got %d and %v, want 1000", used, err)
+	}
+	if used, err := x.resizes.containerUsage(t.Context(), task, "guest-1"); err == nil {
+		t.Errorf("without a cgroup: got %d, want the error of the runtime", used)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/host/cgroups"
 	podutil "github.com/nodelet/nodelet/kube/pod"
+	"github.com/nodelet/nodelet/metrics/usage"
 )
 
 // noBound removes a limit; for the kernel, 0 means no change.
@@ -121,6 +122,16 @@ func (c *Cgroups) MemoryUsage(pod *corev1.Pod) (bytes uint64, err error) {
 	return c.tree.PodMemoryUsage(nameOf(pod))
 }
 
+// ContainerMemory returns how much memory a container of the pod uses, by its cgroup. ok is false if it has none with
+// processes.
+func (c *Cgroups) ContainerMemory(pod *corev1.Pod, id string) (bytes uint64, ok bool) {
+	parent, err := c.tree.PodParent(nameOf(pod))
+	if err != nil {
+		return 0, false
+	}
+	return usage.NewHierarchy(c.tree.Mounts()).ContainerMemory(parent, id)
+}
+
 // Remove removes the cgroup of the pod and kills what still runs in it.
 func (c *Cgroups) Remove(ctx context.Context, pod *corev1.Pod) error {
 	defer c.count("destroy", time.Now())
@@ -189,6 +200,9 @@ func (None) Resize(*corev1.Pod, podstate.Size) error { return nil }
 func (None) MemoryUsage(*corev1.Pod) (uint64, error) {
 	return 0, errors.New("pods have no cgroups of their own")
 }
+
+// ContainerMemory returns that it is not known: there is no cgroup.
+func (None) ContainerMemory(*corev1.Pod, string) (bytes uint64, ok bool) { return 0, false }
 
 // Remove does nothing.
 func (None) Remove(context.Context, *corev1.Pod) error { return nil }

@@ -206,3 +206,15 @@ func (h *Hierarchy) read(cgroup string, d Detail) (u Usage, ok bool) {
 	}
 	return u, u.HasCPU || u.HasMemory
 }
+
+// ContainerMemory returns how much memory a container uses, in bytes; pod is the cgroup of its pod. ok is false if the
+// container has no cgroup with processes there.
+func (h *Hierarchy) ContainerMemory(pod, id string) (bytes uint64, ok bool) {
+	for _, name := range h.children(pod) {
+		if cgroup := filepath.Join(pod, name); containerID(name) == id && !h.empty(cgroup) {
+			u, _ := h.read(cgroup, Basic)
+			return u.Memory, u.HasMemory
+		}
+	}
+	return 0, false
+}

@@ -102,3 +102,23 @@ func TestGuestWithoutMetrics(t *testing.T) {
 		t.Errorf("got the container in:\n%s", text)
 	}
 }
+
+// TestContainerMemory checks that the memory of a container is that of its cgroup, and not known of one that has ended
+// or runs elsewhere: its cgroup has no processes, or there is none.
+func TestContainerMemory(t *testing.T) {
+	bothVersions(t, func(t *testing.T, w *world, _ bool) {
+		h := w.cfg.Hierarchy
+		if used, ok := h.ContainerMemory("/kubepods/pod1", appID); used != 1000000 || !ok {
+			t.Errorf("got %d, %v, want 1000000", used, ok)
+		}
+		dir := "kubepods/pod1/" + appID
+		tree(t, h.unified, map[string]string{
+			"pids/" + dir + "/pids.current": "0\n", dir + "/cgroup.events": "populated 0\nfrozen 0\n",
+		})
+		for what, id := range map[string]string{"without processes": appID, "without a cgroup": endedID} {
+			if used, ok := h.ContainerMemory("/kubepods/pod1", id); ok {
+				t.Errorf("%s: got %d, want that it is not known", what, used)
+			}
+		}
+	})
+}
