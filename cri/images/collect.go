@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -293,7 +294,7 @@ func (c *Collector) remove(ctx context.Context, now time.Time, reason string, al
 		if !c.mayRemove(i.Id, now) {
 			continue
 		}
-		if err := c.runtime.RemoveImage(ctx, i.Id); err != nil {
+		if err := c.removeImage(ctx, i.Image); err != nil {
 			errs = append(errs, err)
 			if cri.IsDeadline(err) {
 				late++
@@ -310,6 +311,25 @@ func (c *Collector) remove(ctx context.Context, now time.Time, reason string, al
 		c.o.Removed()
 	}
 	return freed, errors.Join(errs...)
+}
+
+// removeImage removes an image. CRI-O lists OCI artifacts as images, with their digests as IDs. It takes an ID for that
+// of a real image, and removes an artifact only by its name. One without a name, because a tag has moved, stays.
+func (c *Collector) removeImage(ctx context.Context, i *runtimeapi.Image) error {
+	n := slices.IndexFunc(i.RepoDigests, func(name string) bool { return strings.HasSuffix(name, "@sha256:"+i.Id) })
+	if n < 0 {
+		return c.runtime.RemoveImage(ctx, i.Id)
+	}
+	name := i.RepoDigests[n]
+	err := c.runtime.RemoveImage(ctx, name)
+	if err != nil {
+		return err
+	}
+	left, err := c.runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: i.Id})
+	if left != nil {
+		err = fmt.Errorf("remove artifact %s: the runtime still has it", name)
+	}
+	return err
 }
 
 // mayRemove reports whether the image is old enough and no pod has asked for it since it was chosen.

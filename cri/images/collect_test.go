@@ -162,6 +162,25 @@ func TestCollect(t *testing.T) {
 	})
 }
 
+// TestCollectArtifacts checks that an OCI artifact is removed, which CRI-O knows only by its name, and that one without
+// a name, which CRI-O does not remove, does not count as removed.
+func TestCollectArtifacts(t *testing.T) {
+	id := strings.Repeat("1", 64)
+	for name, want := range map[string]string{"example.com/model": "a b", "unknown": id + " b"} {
+		onDisk(t, usual, "a b", func(d *disk) {
+			d.runtime.AddImage(fake.RemoteImage{Name: name + "@sha256:" + id, ID: id, Size: 100 * mebi})
+			d.collect("")
+			time.Sleep(10 * time.Minute)
+			d.other = 550
+			err := d.Collect(d.t.Context())
+			d.check(name, want)
+			if fails := name == "unknown"; fails != (err != nil) {
+				d.t.Errorf("%s: got error %v, want one: %v", name, err, fails)
+			}
+		})
+	}
+}
+
 // TestCollectSpares checks that what is young stays, and what a pod has asked for a moment ago though no container
 // uses it yet.
 func TestCollectSpares(t *testing.T) {

@@ -187,10 +187,19 @@ func (r *imageStore) ListImages(context.Context, *pb.ListImagesRequest) (*pb.Lis
 func (r *imageStore) RemoveImage(_ context.Context, req *pb.RemoveImageRequest) (*pb.RemoveImageResponse, error) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	if img := r.resolve(req.GetImage().GetImage()); img != nil {
+	name := req.GetImage().GetImage()
+	if img := r.resolve(name); img != nil && removes(img, name) {
 		delete(r.images, img.Id)
 	}
 	return &pb.RemoveImageResponse{}, nil
+}
+
+// removes reports whether a name is enough to remove an image. With CRI-O the ID of an OCI artifact, which is its
+// digest, is not, nor is what it calls one without a name.
+func removes(img *pb.Image, name string) bool {
+	digest := "@sha256:" + img.Id
+	artifact := slices.ContainsFunc(img.RepoDigests, func(n string) bool { return strings.HasSuffix(n, digest) })
+	return !artifact || name != img.Id && name != qualified("unknown"+digest)
 }
 
 // ImageFsInfo returns the usage of one file system that holds the images.
