@@ -36,12 +36,13 @@ type Config struct {
 func Mounts(c Config, others []server.Mount) []server.Mount {
 	healthz := []string{"healthz", "proxy"}
 	configz := []string{"configz", "proxy"}
+	logs := c.logsHandler()
 	all := []server.Mount{
 		{Path: "/healthz", Access: healthz, ReadOnly: true, Handler: c.Healthz},
 		{Path: "/healthz/", Access: healthz, ReadOnly: true, Handler: c.Healthz},
 		{Path: "/configz", Access: configz, Debug: true, Handler: configHandler(c.Configuration)},
-		{Path: "/logs", Access: []string{"log"}, Debug: true, Handler: c.logsHandler()},
-		{Path: logsPath, Access: []string{"log"}, Debug: true, Handler: c.logsHandler()},
+		{Path: "/logs", Access: []string{"log"}, Debug: true, Handler: logs},
+		{Path: logsPath, Access: []string{"log"}, Debug: true, Handler: logs},
 		{Path: "/debug/flags/v", Debug: true, Handler: c.verbosityHandler()},
 	}
 	if c.Flagz {

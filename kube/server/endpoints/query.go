@@ -22,8 +22,11 @@ const (
 	// maxServices and maxService bound the names that one query may ask for.
 	maxServices = 4
 	maxService  = 256
-	// queryTime is how long one query may take.
-	queryTime = 30 * time.Second
+	// maxQueries bounds the queries that run journalctl at a time: it counts against the memory and CPUs of the agent.
+	// turnTime is how long another one waits, queryTime how long one may take.
+	maxQueries = 4
+	turnTime   = 5 * time.Second
+	queryTime  = 30 * time.Second
 	// journalTime is how journalctl wants a point in time, in UTC.
 	journalTime = "2006-01-02 15:04:05 UTC"
 )
@@ -37,6 +40,7 @@ var serviceName = regexp.MustCompile(`^[a-zA-Z0-9_.:@][a-zA-Z0-9\-_.:@]*$`)
 // filter a journal.
 func queryHandler(prefix string, dir Dir) http.Handler {
 	files := filesHandler(prefix, dir)
+	running := make(chan struct{}, maxQueries)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, err := parseQuery(r.URL.Query())
 		switch {
@@ -51,11 +55,7 @@ func queryHandler(prefix string, dir Dir) http.Handler {
 			r.URL.Path = prefix + strings.TrimLeft(q.file, "/")
 			files.ServeHTTP(w, r)
 		default:
-			ctx, cancel := context.WithTimeout(r.Context(), queryTime)
-			defer cancel()
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			w.Header().Set("X-Content-Type-Options", "nosniff")
-			q.write(ctx, w, dir)
+			q.serve(w, r, dir, running)
 		}
 	})
 }
@@ -142,6 +142,25 @@ func (q *query) options(v url.Values) error {
 		q.filters = append(q.filters, "--grep="+text)
 	}
 	return nil
+}
+
+// serve answers a query for journals when few enough others are running.
+func (q *query) serve(w http.ResponseWriter, r *http.Request, dir Dir, running chan struct{}) {
+	select {
+	case running <- struct{}{}:
+	case <-time.After(turnTime):
+		w.Header().Set("Retry-After", strconv.Itoa(int(turnTime.Seconds())))
+		http.Error(w, "too many queries at a time; try again", http.StatusTooManyRequests)
+		return
+	case <-r.Context().Done():
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), queryTime)
+	defer cancel()
+	context.AfterFunc(ctx, func() { <-running }) // not later: a client that reads nothing holds up the rest
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	q.write(ctx, w, dir)
 }
 
 // write writes the journals of the services that have one, then the files of the others. Errors are part of the text,

@@ -2,12 +2,15 @@ package endpoints
 
 import (
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nodelet/nodelet/cri/logs"
 )
@@ -15,10 +18,15 @@ import (
 // fakeJournal puts a journalctl into PATH that knows kubelet.service and prints its arguments.
 func fakeJournal(t *testing.T) {
 	t.Helper()
+	fakeJournalctl(t, "if [ \"$1\" = --field=_SYSTEMD_UNIT ]; then echo kubelet.service; exit; fi\n"+
+		"for a; do echo \"[$a]\"; done")
+}
+
+// fakeJournalctl puts a journalctl into PATH.
+func fakeJournalctl(t *testing.T, script string) {
+	t.Helper()
 	bin := t.TempDir()
-	script := "#!/bin/sh\nif [ \"$1\" = --field=_SYSTEMD_UNIT ]; then echo kubelet.service; exit; fi\n" +
-		"for a; do echo \"[$a]\"; done\n"
-	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -78,6 +86,50 @@ func TestQuery(t *testing.T) {
 			t.Errorf("%s?%s: got %d %q, want %d %q", c.path, c.query, w.Code, got, c.code, c.says)
 		}
 	}
+}
+
+// TestQueriesAreBounded checks that few queries run at a time, whichever path they are for.
+func TestQueriesAreBounded(t *testing.T) {
+	seen := filepath.Join(t.TempDir(), "seen")
+	fakeJournalctl(t, "echo + >> "+seen+"; sleep 0.2; echo - >> "+seen)
+	handlers := map[string]http.Handler{}
+	for _, m := range Mounts(Config{SystemLogs: true, SystemLogQuery: true, Logs: logs.New(t.TempDir())}, nil) {
+		handlers[m.Path] = m.Handler
+	}
+	var all sync.WaitGroup
+	for range maxQueries {
+		for _, path := range []string{"/logs", "/logs/"} {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", path+"?query=kubelet", nil)
+			all.Go(func() { handlers[path].ServeHTTP(httptest.NewRecorder(), r) })
+		}
+	}
+	all.Wait()
+	text, err := os.ReadFile(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := 0
+	for line := range strings.Lines(string(text)) {
+		if line == "+\n" {
+			now++
+		} else {
+			now--
+		}
+		if now > maxQueries {
+			t.Fatalf("got the starts and ends %q, want at most %d at a time", text, maxQueries)
+		}
+	}
+}
+
+// TestQueryWaitsForItsTurn checks the answer to a query that others keep from running.
+func TestQueryWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := httptest.NewRecorder()
+		(&query{}).serve(w, httptest.NewRequestWithContext(t.Context(), "GET", "/logs/", nil), nil, make(chan struct{}))
+		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "5" {
+			t.Errorf("got status %d, Retry-After %q, want 429, 5", w.Code, w.Header().Get("Retry-After"))
+		}
+	})
 }
 
 // FuzzQuery checks that journalctl gets no option that the query invents.
