@@ -122,7 +122,7 @@ var gateRules = map[string]gateRule{
 	"PodLevelResourceManagers":                         {},
 	"PodLevelResources":                                {behaves: behavesAsOn},
 	"PodLevelResourcesFixDefaulting": {behavesAsOff,
-		"static pods have the defaults that the API server sets in other pods"},
+		"static pods have the defaults that the API server of Kubernetes 1.36 sets in other pods"},
 	"PodLevelResourcesFixKubeletQOSClass":  {behaves: behavesAsOn},
 	"PodLogsQuerySplitStreams":             {behaves: behavesAsOn},
 	"PodObservedGenerationTracking":        {behaves: behavesAsOn},

@@ -51,7 +51,9 @@ func SetDefaults(pod *corev1.Pod) {
 	}
 }
 
-// setPodLevelDefaults sets those of pod-level resources (KEP-2837).
+// setPodLevelDefaults sets those of pod-level resources (KEP-2837), as the API server of Kubernetes 1.36 does. That of
+// 1.37 also sets requests and limits where a pod has requests only. The kubelet does not, and the class of the pod,
+// with its cgroup, would not be the kubelet's.
 func setPodLevelDefaults(pod *corev1.Pod) {
 	podLevelHugePages(pod)
 	podLevelRequests(pod)
