@@ -78,6 +78,13 @@ func withConfigMap(name string) func(*corev1.Pod) {
 		LocalObjectReference: corev1.LocalObjectReference{Name: name}, DefaultMode: ptr(int32(0o644))}})
 }
 
+func withConfigMapEnv(name string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name}}}}
+	}
+}
+
 func withVolume(name string, source corev1.VolumeSource) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent"
+	"github.com/nodelet/nodelet/agent/podstate"
 	"github.com/nodelet/nodelet/kube/pods"
 	"github.com/nodelet/nodelet/test/cri/fake"
 )
@@ -95,11 +96,8 @@ func TestObjectWakesMount(t *testing.T) {
 // gets it again.
 func TestImageIsGoneAgain(t *testing.T) {
 	for name, with := range map[string]func(*corev1.Pod){
-		"volume": withConfigMap("settings"),
-		"environment": func(pod *corev1.Pod) {
-			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}
-		},
+		"volume":      withConfigMap("settings"),
+		"environment": withConfigMapEnv("settings"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -117,6 +115,39 @@ func TestImageIsGoneAgain(t *testing.T) {
 				})
 				w.sleep(time.Minute)
 				w.checkRunning("web/app#0")
+			})
+		})
+	}
+}
+
+// TestTagMovesDuringWait checks that a pod with the pull policy Always, which waits for a ConfigMap while its tag moves
+// to another image, starts with that one.
+func TestTagMovesDuringWait(t *testing.T) {
+	for name, with := range map[string]func(*corev1.Pod){
+		"volume":      withConfigMap("settings"),
+		"environment": withConfigMapEnv("settings"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.runtime.Publish(fake.RemoteImage{Name: "moves:1", ID: "sha256:old"})
+				w.run(apiPod("web", with, func(pod *corev1.Pod) {
+					pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = "moves:1", corev1.PullAlways
+				}))
+				w.sleep(time.Hour)
+				w.checkRunning()
+				w.runtime.Publish(fake.RemoteImage{Name: "moves:1", ID: "sha256:new"})
+				w.sleep(2 * podstate.PullAgainAfter)
+				w.change(func(set *pods.Set) {
+					set.ConfigMaps = map[types.NamespacedName]*corev1.ConfigMap{
+						{Namespace: "default", Name: "settings"}: {Data: map[string]string{"color": "blue"}}}
+				})
+				w.sleep(time.Minute)
+				w.checkRunning("web/app#0")
+				for _, c := range w.runtime.Containers() {
+					if got, want := c.ImageRef, "sha256:new"; got != want {
+						t.Errorf("image of the container: got %s, want %s", got, want)
+					}
+				}
 			})
 		})
 	}

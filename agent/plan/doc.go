@@ -25,8 +25,8 @@
 //   - devicesFirst: nothing of a pod is made while devices that it has had are missing.
 //   - claimsFirst: no sandbox and no container is created before the pod's resource claims are prepared.
 //   - volumesFirst: no container is created before the pod's volumes are mounted.
-//   - imageFirst: no container is created before its image has been ensured for this attempt, and again after a failed
-//     creation.
+//   - imageFirst: no container is created before its image has been ensured for this attempt, again after a failed
+//     creation, and with the policy Always again after a long wait.
 //   - forward: nothing starts in a pod that must end or is past its deadline.
 //   - inOrder: in each sandbox, no container is created before the init containers ahead of it have succeeded and the
 //     sidecars ahead of it have started.

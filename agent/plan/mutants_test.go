@@ -271,12 +271,19 @@ var mutants = map[string]mutant{
 		m *podstate.Memory) {
 		m.ClaimsPrepared = true
 	}),
-	"containers do not wait for their images": forgotten(func(_ *podstate.Observed, m *podstate.Memory) {
+	"containers do not wait for their images": forgotten(func(o *podstate.Observed, m *podstate.Memory) {
 		m.Images = maps.Clone(m.Images)
 		for key, step := range m.InFlight {
 			if s, ensures := step.(podstate.EnsureImage); ensures {
-				m.Images[key] = podstate.Image{Attempt: s.Attempt, Image: s.Image}
+				m.Images[key] = podstate.Image{Attempt: s.Attempt, Image: s.Image, At: o.Now}
 			}
+		}
+	}),
+	"an image that was pulled long ago is used": forgotten(func(o *podstate.Observed, m *podstate.Memory) {
+		m.Images = maps.Clone(m.Images)
+		for key, image := range m.Images {
+			image.At = o.Now
+			m.Images[key] = image
 		}
 	}),
 	"containers do not wait for volumes":    podChanged(func(d *podstate.Desired) { d.Pod.Spec.Volumes = nil }),

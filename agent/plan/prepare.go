@@ -3,6 +3,8 @@ package plan
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nodelet/nodelet/agent/podstate"
 )
 
@@ -60,4 +62,22 @@ func (p *planner) partsReady(slot *podstate.Slot) bool {
 // lost.
 func (p *planner) claimsReady() bool {
 	return !p.HasClaims() || p.Memory.ClaimsPrepared() || p.Current != nil && p.ClaimsHeld
+}
+
+// ownImage returns the step that ensures the image of a container.
+func ownImage(c *corev1.Container, attempt uint32) podstate.EnsureImage {
+	return podstate.EnsureImage{Container: c.Name, Attempt: attempt, Image: c.Image, Policy: c.ImagePullPolicy}
+}
+
+// createContainer plans the creation of an instance. With the policy Always its image is pulled again first if the
+// container has waited for something else since the pull, such as a volume or a ConfigMap: the instance must not run
+// an image that its name no longer means.
+func (p *planner) createContainer(slot *podstate.Slot, create podstate.CreateContainer) {
+	before := len(p.plan.Steps)
+	p.step(create)
+	own := ownImage(slot.Spec, create.Attempt)
+	if len(p.plan.Steps) > before && p.Memory.PulledLongAgo(own, p.Now) {
+		p.plan.Steps = p.plan.Steps[:before]
+		p.step(own)
+	}
 }

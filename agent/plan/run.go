@@ -213,7 +213,7 @@ func (p *planner) create(slot *podstate.Slot, ready bool) {
 		return
 	}
 	if !p.waitForHook(slot) {
-		p.step(podstate.CreateContainer{
+		p.createContainer(slot, podstate.CreateContainer{
 			Name:      slot.Spec.Name,
 			Attempt:   attempt,
 			SandboxID: p.Current.ID,
@@ -227,7 +227,7 @@ func (p *planner) create(slot *podstate.Slot, ready bool) {
 // whether all are there.
 func (p *planner) ensureImages(slot *podstate.Slot, attempt uint32) bool {
 	c, all := slot.Spec, true
-	own := podstate.EnsureImage{Container: c.Name, Attempt: attempt, Image: c.Image, Policy: c.ImagePullPolicy}
+	own := ownImage(c, attempt)
 	if have := p.Memory.Image(own); have.Attempt != attempt || have.Image != c.Image {
 		all = false
 		p.step(own)

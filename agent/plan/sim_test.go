@@ -247,6 +247,9 @@ func newRun(seed uint64, every time.Duration, decide decision) *simRun {
 	if l.endsSlowly() {
 		hookApps(pod)
 	}
+	if l.pullsAlways() {
+		pullAlways(pod)
+	}
 	l.rules = newRules(l)
 	l.watch = l.rules
 	l.decide = func(d podstate.Desired, o podstate.Observed) Plan {

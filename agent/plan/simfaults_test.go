@@ -528,6 +528,14 @@ func (l *simRun) jumpMemory(d time.Duration, stops func(podstate.Step) podstate.
 		done.At = done.At.Add(d)
 		m.Successes[key] = done
 	}
+	for key, image := range m.Images {
+		image.At = image.At.Add(d)
+		m.Images[key] = image
+	}
+	for name, image := range l.imaged {
+		image.At = image.At.Add(d)
+		l.imaged[name] = image
+	}
 	for _, i := range m.Instances {
 		i.Stop = stops(i.Stop).(podstate.StopContainer)
 	}

@@ -69,13 +69,16 @@ func (w *world) imageEffect(s podstate.EnsureImage) *podstate.Problem {
 // lacksImage reports whether the node does not have the image of a container that is to be created.
 func (w *world) lacksImage(by *call) bool { return w.images != nil && !w.images[by.image] }
 
+// pullsAlways reports whether all images of this run have the pull policy Always. The choice is as that of shortOfDisk.
+func (l *simRun) pullsAlways() bool { return l.seed%16 == 7 }
+
 // imageAnswered records which images this run of the agent has ensured. A failed creation may mean that the image is
 // not there any more.
 func (ru *rules) imageAnswered(c *call) {
 	switch s := c.step.(type) {
 	case podstate.EnsureImage:
 		if c.problem == nil {
-			ru.imaged[s.Container] = podstate.Image{Attempt: s.Attempt, Image: s.Image}
+			ru.imaged[s.Container] = podstate.Image{Attempt: s.Attempt, Image: s.Image, At: ru.l.now}
 		}
 	case podstate.CreateContainer:
 		if c.problem != nil && !c.problem.Cancelled {
@@ -84,12 +87,19 @@ func (ru *rules) imageAnswered(c *call) {
 	}
 }
 
-// imageFirst checks that no container is created before its image has been ensured for this attempt, and again after a
-// failed creation.
+// imageFirst checks that no container is created before its image has been ensured for this attempt, again after a
+// failed creation, and with the policy Always not long ago.
 func (ru *rules) imageFirst(s podstate.CreateContainer) {
 	_, spec := podutil.Container(&ru.l.desired.Pod.Spec, s.Name)
-	if spec != nil && ru.imaged[s.Name] != (podstate.Image{Attempt: s.Attempt, Image: spec.Image}) {
+	if spec == nil {
+		return
+	}
+	have := ru.imaged[s.Name]
+	if have.Attempt != s.Attempt || have.Image != spec.Image {
 		ru.breaks("%s before its image %s has been ensured for this attempt", s, spec.Image)
+	}
+	if age := ru.l.now.Sub(have.At); spec.ImagePullPolicy == corev1.PullAlways && age > podstate.PullAgainAfter {
+		ru.breaks("%s with an image that was pulled %s ago", s, age)
 	}
 }
 

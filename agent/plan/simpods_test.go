@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // chance reports true once in n times on average.
@@ -59,6 +61,13 @@ func hookApps(pod *corev1.Pod) {
 			c.Lifecycle = &corev1.Lifecycle{}
 		}
 		c.Lifecycle.PreStop = &corev1.LifecycleHandler{Exec: &corev1.ExecAction{}}
+	}
+}
+
+// pullAlways gives all containers of a pod the pull policy Always.
+func pullAlways(pod *corev1.Pod) {
+	for _, c := range podutil.Containers(&pod.Spec) {
+		c.ImagePullPolicy = corev1.PullAlways
 	}
 }
 

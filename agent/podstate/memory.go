@@ -84,6 +84,8 @@ type Volume struct {
 type Image struct {
 	Attempt uint32
 	Image   string
+	// At is when it was ensured.
+	At time.Time
 }
 
 // Hook is the outcome of a postStart hook; an empty Failure is success.
@@ -231,7 +233,7 @@ func (m *Memory) Ended(r Result, now time.Time) {
 	if !late {
 		m.Successes[key] = Success{Step: r.Step, At: now}
 	}
-	m.succeed(r, late)
+	m.succeed(r, now, late)
 }
 
 // forgetImages removes the image of a container and those of image volumes from the memory, so that they are ensured
@@ -246,7 +248,7 @@ func (m *Memory) forgetImages(container string) {
 	}
 }
 
-func (m *Memory) succeed(r Result, late bool) {
+func (m *Memory) succeed(r Result, now time.Time, late bool) {
 	switch s := r.Step.(type) {
 	case Prepare:
 		m.prepared(r.PodSize)
@@ -255,7 +257,7 @@ func (m *Memory) succeed(r Result, late bool) {
 	case Mount:
 		m.Volumes[s.Volume] = Volume{RefreshAt: r.RefreshAt, Stale: late}
 	case EnsureImage:
-		m.Images[s.Key()] = Image{Attempt: s.Attempt, Image: s.Image}
+		m.Images[s.Key()] = Image{Attempt: s.Attempt, Image: s.Image, At: now}
 	case StartContainer:
 		delete(m.Unstarted, s.Name)
 	case PostStart:

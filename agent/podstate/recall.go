@@ -133,6 +133,16 @@ func (r Recall) Volume(name string) (v Volume, mounted bool) {
 // none.
 func (r Recall) Image(step EnsureImage) Image { return r.memory().Images[step.Key()] }
 
+// PullAgainAfter is how long after its pull an image with the policy Always is pulled again before it is used. It is
+// longer than the back-off of a creation, before which the image was pulled again.
+const PullAgainAfter = 2 * time.Minute
+
+// PulledLongAgo reports whether an image with the policy Always was ensured so long ago that its name may mean another
+// one by now.
+func (r Recall) PulledLongAgo(step EnsureImage, now time.Time) bool {
+	return step.Policy == corev1.PullAlways && now.Sub(r.Image(step).At) > PullAgainAfter
+}
+
 // Instance returns what is remembered of a container; the zero value if that is nothing.
 func (r Recall) Instance(id string) InstanceMemory {
 	if i := r.memory().Instances[id]; i != nil {
