@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -247,6 +248,26 @@ func TestAuthorization(t *testing.T) {
 			}
 		}
 		try(others, false)
+	}
+}
+
+// TestUnescapedPaths checks that a path is found whether or not a client escapes what it need not (RFC 3986).
+func TestUnescapedPaths(t *testing.T) {
+	s, c := rooted(t, nil)
+	for raw, want := range map[string]string{
+		"/logs/%21%27%28%29%2A%5B%5D%20%25": "/logs/!'()*[] %",
+		"/logs/!'()*[]%20%25":               "/logs/!'()*[] %",
+		"/logs/%28)":                        "/logs/()",
+		"/logs/(%61":                        "",
+		"/logs/(%2e%2e":                     "",
+		"/logs/(%2f":                        "",
+		"/logs/../(":                        "",
+		"/logs//(":                          "",
+	} {
+		code, body := s.ask(c, "GET", raw, nil)
+		if found := strings.HasPrefix(body, "mounted "+want+" "); found != (want != "") || found != (code == 200) {
+			t.Errorf("%s: got %d %q, want %q", raw, code, body, cmp.Or(want, "404"))
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"sort"
@@ -103,12 +104,17 @@ func (r *route) match(path string) (rest string, ok bool) {
 	return "", strings.TrimSuffix(path, "/") == r.prefix
 }
 
+// escapes are those that a client may leave out (RFC 3986), and Go does not.
+var escapes = strings.NewReplacer("!", "%21", "'", "%27", "(", "%28", ")", "%29", "*", "%2A", "[", "%5B", "]", "%5D")
+
 // plainPath returns the path of a request and whether it is in canonical form: without empty or dotted segments and
 // needless escapes. The permission for one path must never lead to another.
 func plainPath(r *http.Request) (string, bool) {
 	p := r.URL.Path
+	canonical := url.URL{Path: p}
 	switch {
-	case !strings.HasPrefix(p, "/"), r.URL.RawPath != "", strings.ContainsAny(p, "\x00\\"):
+	case !strings.HasPrefix(p, "/"), strings.ContainsAny(p, "\x00\\"),
+		r.URL.RawPath != "" && escapes.Replace(r.URL.RawPath) != canonical.EscapedPath():
 		return "", false
 	case p == "/":
 		return p, true
