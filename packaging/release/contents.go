@@ -101,7 +101,6 @@ func installed(p parts, binary []byte) []file {
 	return []file{
 		{path: "/usr/bin/nodelet", mode: 0o755, body: binary},
 		{path: "/etc/nodelet/config.yaml", mode: 0o644, body: p.config, conf: true},
-		{path: "/etc/default/nodelet", mode: 0o644, body: p.defaults, conf: true},
 		{path: "/usr/lib/systemd/system/nodelet.service", mode: 0o644, body: p.unit},
 		{path: "/usr/share/bash-completion/completions/nodelet", mode: 0o644, body: p.completion["bash"]},
 		{path: "/usr/share/fish/vendor_completions.d/nodelet.fish", mode: 0o644, body: p.completion["fish"]},

@@ -83,7 +83,7 @@ func TestDeb(t *testing.T) {
 		t.Errorf("got fields %q, want %q", fields, want)
 	}
 	conf := tool(t, "dpkg-deb", "--info", deb, "conffiles")
-	if conf != "/etc/default/nodelet\n/etc/nodelet/config.yaml\n" {
+	if conf != "/etc/nodelet/config.yaml\n" {
 		t.Errorf("got configuration files %q", conf)
 	}
 	root := t.TempDir()

@@ -22,6 +22,8 @@ func script(name string) []byte {
 // nodeletDeb is the package "nodelet": the program and its own unit.
 func nodeletDeb(o options, p parts, arch string, binary []byte) debPackage {
 	files := append(installed(p, binary),
+		// Not a configuration file: dpkg may replace one that has the flags of a node, such as with --force-confnew.
+		file{path: "/usr/share/nodelet/default", mode: 0o644, body: p.defaults},
 		file{path: "/usr/share/zsh/vendor-completions/_nodelet", mode: 0o644, body: p.completion["zsh"]},
 		file{path: "/usr/share/doc/nodelet/third-party.txt.gz", mode: 0o644, body: compressed(p.licenses.text())},
 		file{path: "/usr/share/lintian/overrides/nodelet", mode: 0o644, body: script("deb/nodelet.lintian")})
@@ -102,6 +104,7 @@ func docFiles(o options, p parts, name string) []file {
 // nodeletRPM is the package "nodelet" for distributions with RPM.
 func nodeletRPM(o options, p parts, arch string, binary []byte) rpmPackage {
 	files := append(installed(p, binary),
+		file{path: "/etc/default/nodelet", mode: 0o644, body: p.defaults, conf: true},
 		// RPM removes the directories that a package names, and no others.
 		file{path: "/etc/nodelet/", mode: 0o755},
 		file{path: "/usr/share/doc/nodelet/", mode: 0o755},

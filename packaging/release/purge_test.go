@@ -61,6 +61,37 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// TestUpgradeKeepsFlags has dpkg upgrade a package to one with other flags, and take its version of each configuration
+// file. The flags of a node stay: without --kubeconfig nodelet would remove the pods of the cluster. In earlier
+// packages the file with the flags was a configuration file.
+func TestUpgradeKeepsFlags(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("dpkg wants root")
+	}
+	need(t, "dpkg")
+	o, p := testOptions(), testParts()
+	before := nodeletDeb(o, p, "amd64", nil)
+	before.files = append(before.files, file{path: "/etc/default/nodelet", mode: 0o644, body: p.defaults, conf: true})
+	o.version, p.defaults = "1.2.3", append(p.defaults, "# changed\n"...)
+	after := nodeletDeb(o, p, "amd64", nil)
+	before.scripts, after.scripts = nil, nil
+	root := newRoot(t, "var/lib/dpkg", "no directory")
+	flags := filepath.Join(root, "etc/default/nodelet")
+	const mine = "NODELET_ARGS=--kubeconfig=/etc/kubernetes/kubelet.conf\n"
+	for _, deb := range []debPackage{before, after} {
+		tool(t, "dpkg", "--force-depends", "--force-architecture", "--force-confnew", "--log=/dev/null", "--root", root,
+			"--install", write(t, "nodelet.deb", deb.write))
+		if deb.version == before.version {
+			if err := os.WriteFile(flags, []byte(mine), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got, err := os.ReadFile(flags); string(got) != mine {
+		t.Errorf("got flags %q, %v, want %q", got, err, mine)
+	}
+}
+
 // newRoot returns a root directory with the directories that each distribution has, and a package database. Directories
 // that a distribution always has stay when the last package with a file in them goes.
 func newRoot(t *testing.T, database, manifests string) string {

@@ -99,6 +99,7 @@ func TestRemovalDisables(t *testing.T) {
 	unit := filepath.Join(root, "usr/lib/systemd/system/nodelet.service")
 	link := filepath.Join(root, "etc/systemd/system/multi-user.target.wants/nodelet.service")
 	err := errors.Join(os.MkdirAll(filepath.Dir(unit), 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
+		os.Mkdir(filepath.Join(root, "etc/default"), 0o755),
 		os.WriteFile(unit, []byte("[Install]\nWantedBy=multi-user.target\n"), 0o644))
 	for _, program := range []string{"systemctl", "deb-systemd-invoke"} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\n"), 0o755))
@@ -107,7 +108,8 @@ func TestRemovalDisables(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(name string, args ...string) {
-		text := strings.NewReplacer("/run/systemd/system", bin, "/etc/", root+"/etc/").Replace(string(script(name)))
+		text := strings.NewReplacer("/run/systemd/system", bin, "/etc/", root+"/etc/",
+			"/usr/share/nodelet/default", "/dev/null").Replace(string(script(name)))
 		c := exec.Command("sh", append([]string{"-c", text, name}, args...)...)
 		c.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "DPKG_ROOT=" + root, "DPKG_MAINTSCRIPT_PACKAGE=nodelet"}
 		if out, err := c.CombinedOutput(); err != nil {
@@ -133,22 +135,41 @@ func TestRemovalDisables(t *testing.T) {
 	}
 }
 
-// TestPurgeRemovesOldFlags runs the script of a removal and of a purge: the flags that `nodelet systemd install` has
-// kept beside those of the package go with these.
-func TestPurgeRemovesOldFlags(t *testing.T) {
-	dir := t.TempDir()
-	old := filepath.Join(dir, "nodelet.old")
-	if err := os.WriteFile(old, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	paths := strings.NewReplacer("/run/systemd/system", "/nonexistent", "/etc/default", dir, "deb-systemd-helper", ":")
-	for _, verb := range []string{"remove", "purge"} {
-		run := exec.Command("sh", "-c", paths.Replace(string(script("deb/nodelet.postrm"))), "postrm", verb)
-		if out, err := run.CombinedOutput(); err != nil {
-			t.Fatalf("%s: got %v: %s", verb, err, out)
+// TestFlagsFile runs the scripts of installations, upgrades and removals: the flags of the package are the first of a
+// machine, and no later ones. Flags and those that `nodelet systemd install` has kept beside them stay until a purge.
+func TestFlagsFile(t *testing.T) {
+	const packaged, mine = "NODELET_ARGS=--config=/packaged\n", "NODELET_ARGS=--kubeconfig=/mine\n"
+	for _, c := range []struct{ before, run, want string }{
+		{"", "postinst configure", packaged},
+		{mine, "postinst configure", mine},
+		{mine, "postinst configure 0.1.0", mine},
+		{"", "postinst configure 0.1.0", ""},
+		{mine, "postrm remove", mine},
+		{mine, "postrm purge", ""},
+	} {
+		dir := t.TempDir()
+		flags, shared := filepath.Join(dir, "nodelet"), filepath.Join(dir, "shared")
+		old := flags + ".old"
+		if err := os.WriteFile(shared, []byte(packaged), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		if _, err := os.Stat(old); errors.Is(err, os.ErrNotExist) != (verb == "purge") {
-			t.Errorf("%s: got %v for the old flags, want that only a purge removes them", verb, err)
+		if c.before != "" {
+			err := errors.Join(os.WriteFile(flags, []byte(c.before), 0o644), os.WriteFile(old, []byte(c.before), 0o644))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		args := strings.Fields(c.run)
+		text := strings.NewReplacer("/usr/share/nodelet/default", shared, "/etc/default", dir,
+			"/run/systemd/system", "/nonexistent", "deb-systemd-helper", ":").Replace(string(script("deb/nodelet." + args[0])))
+		if out, err := exec.Command("sh", append([]string{"-c", text}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: got %v: %s", c.run, err, out)
+		}
+		if got, err := os.ReadFile(flags); string(got) != c.want || c.want != "" && err != nil {
+			t.Errorf("%s after %q: got flags %q, %v, want %q", c.run, c.before, got, err, c.want)
+		}
+		if _, err := os.Stat(old); c.before != "" && errors.Is(err, os.ErrNotExist) != (c.want == "") {
+			t.Errorf("%s: got %v for the old flags, want that only a purge removes them", c.run, err)
 		}
 	}
 }
