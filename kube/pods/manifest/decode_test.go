@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	podutil "github.com/nodelet/nodelet/kube/pod"
 )
@@ -49,6 +50,23 @@ func TestStaticPod(t *testing.T) {
 	}
 	if p.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		t.Error("got no defaults, want them set")
+	}
+}
+
+// TestToleratesNoExecute checks that the toleration of all NoExecute taints is there once and has no end, and that
+// others stay as they are.
+func TestToleratesNoExecute(t *testing.T) {
+	const other = "{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 5}"
+	want := parseOne(t, podText+"  tolerations: ["+other+"]\n").Spec.Tolerations
+	if len(want) != 2 || *want[0].TolerationSeconds != 5 || want[1].Key != "" || want[1].TolerationSeconds != nil {
+		t.Fatalf("got %v, want the one of the manifest and one of all taints", want)
+	}
+	for _, own := range []string{"{operator: Exists, effect: NoExecute, tolerationSeconds: 300}",
+		"{operator: Exists, effect: NoExecute}"} {
+		got := parseOne(t, podText+"  tolerations: ["+other+", "+own+"]\n").Spec.Tolerations
+		if !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, want %v", own, got, want)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,10 +53,17 @@ func clean(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return c
 }
 
-// tolerateNoExecute adds a toleration of all NoExecute taints, so that no taint evicts a static pod.
+// tolerateNoExecute adds a toleration of all NoExecute taints, so that no taint evicts a static pod. It takes the place
+// of one that ends after some seconds.
 func tolerateNoExecute(pod *corev1.Pod) {
 	t := corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
-	if !slices.ContainsFunc(pod.Spec.Tolerations, func(have corev1.Toleration) bool { return t.MatchToleration(&have) }) {
+	found := false
+	for i := range pod.Spec.Tolerations {
+		if have := &pod.Spec.Tolerations[i]; t.MatchToleration(have) {
+			*have, found = t, true
+		}
+	}
+	if !found {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
 	}
 }
