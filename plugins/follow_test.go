@@ -42,14 +42,17 @@ func TestNoWatchLeft(t *testing.T) {
 		defer close(ended)
 		r.followWith(ctx, known, w)
 	}()
-	<-w.adds
+	for range 2 { // of the root directory and the one below
+		<-w.adds
+	}
 	socket, err := net.Listen("unix", filepath.Join(r.dir, "late.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	<-w.adds
-	<-w.adds // the look after the second Add has ended
+	for range 3 { // the look after them has ended with the third
+		<-w.adds
+	}
 	cancel()
 	for {
 		select {

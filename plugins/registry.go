@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -191,36 +192,41 @@ func (r *Registry) followWith(ctx context.Context, known map[string]*plugin, w w
 // look registers the plugins of new sockets and dismisses those whose sockets are gone. An error says that there may be
 // more sockets, or that it will not be noticed when there are.
 func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch func(dir string) error) error {
+	first := watch(r.root) // the directory may be removed or made
+	if _, err := os.Stat(r.dir); errors.Is(err, fs.ErrNotExist) {
+		first = cmp.Or(MakeDir(r.dir, r.log), first)
+	}
 	found, err := sockets(r.dir, watch)
 	r.compare(ctx, known, found)
-	return err
+	return cmp.Or(first, err)
 }
 
 // sockets returns all sockets below dir, and links to sockets as in the kubelet, each with an identity that no later
 // socket at the same path shares. It calls watch for each directory. Hidden sockets are not plugins. What can be
 // neither read nor watched does not end the search; the first such error is returned.
 func sockets(dir string, watch func(dir string) error) (found map[string]string, first error) {
+	root := dir + "/" // the directory that a link leads to
 	found = map[string]string{}
-	trouble := func(err error) {
-		if first == nil && !errors.Is(err, fs.ErrNotExist) { // else removed meanwhile
+	trouble := func(path string, err error) {
+		if first == nil && (path == root || !errors.Is(err, fs.ErrNotExist)) { // else removed meanwhile
 			first = err
 		}
 	}
-	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			trouble(err)
-		case path != dir && strings.HasPrefix(e.Name(), "."):
+			trouble(path, err)
+		case path != root && strings.HasPrefix(e.Name(), "."):
 			if e.IsDir() {
 				return filepath.SkipDir
 			}
 		case e.IsDir():
 			if err := watch(path); err != nil {
-				trouble(err)
+				trouble(path, err)
 			}
 		case e.Type()&(fs.ModeSocket|fs.ModeSymlink) != 0:
 			if id, err := identity(path); err != nil {
-				trouble(err)
+				trouble(path, err)
 			} else if id != "" {
 				found[path] = id
 			}

@@ -262,18 +262,54 @@ func TestSocketGone(t *testing.T) {
 	}
 }
 
-// TestDirectoryGone checks that plugins whose directory goes are dismissed, and come back with it.
+// TestDirectoryGone checks that plugins whose directory goes are dismissed, and come back with it: a directory below
+// the one where plugins register, and that one.
 func TestDirectoryGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.plugin("below/a.sock", "a", nil)
-	w.untilKnown("a")
-	if err := os.RemoveAll(w.path("below")); err != nil {
+	for _, dir := range []string{"below", ""} {
+		socket := filepath.Join(dir, "a.sock")
+		w.plugin(socket, "a", nil)
+		w.untilKnown("a")
+		if err := os.RemoveAll(w.path(dir)); err != nil {
+			t.Fatal(err)
+		}
+		w.untilKnown()
+		w.plugin(socket, "a", nil)
+		w.untilKnown("a")
+		if err := os.Remove(w.path(socket)); err != nil {
+			t.Fatal(err)
+		}
+		w.untilKnown()
+	}
+	if err := os.RemoveAll(w.path("")); err != nil {
 		t.Fatal(err)
 	}
-	w.untilKnown()
-	w.plugin("below/a.sock", "a", nil)
-	w.untilKnown("a")
+	w.until("the directory is there again", func() bool { _, err := os.Stat(w.path("")); return err == nil })
+}
+
+// TestLinkedDirectory checks that plugins register in a directory that plugins_registry is a link to.
+func TestLinkedDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop()
+	data := filepath.Join(w.root, "data")
+	if err := errors.Join(os.RemoveAll(w.path("")), os.Mkdir(data, 0o755), os.Symlink(data, w.path(""))); err != nil {
+		t.Fatal(err)
+	}
+	w.plugin("early.sock", "early", nil)
+	w.begin()
+	w.untilKnown("early")
+	w.plugin("below/late.sock", "late", func(i *registration.PluginInfo) { i.Endpoint = "" })
+	w.untilKnown("early", "late")
+	if want := map[string]bool{w.path("early.sock"): true, w.path("below/late.sock"): true}; !maps.Equal(
+		w.registry.Sockets(), want) {
+		t.Errorf("got the sockets %v, want %v", w.registry.Sockets(), want)
+	}
+	if err := os.Remove(filepath.Join(data, "early.sock")); err != nil {
+		t.Fatal(err)
+	}
+	w.untilKnown("late")
 }
 
 // TestRestarted checks that a plugin that comes back at its path, perhaps without the agent having seen that it was
