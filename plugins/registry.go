@@ -202,8 +202,8 @@ func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch fun
 }
 
 // sockets returns all sockets below dir, and links to sockets as in the kubelet, each with an identity that no later
-// socket at the same path shares. It calls watch for each directory. Hidden sockets are not plugins. What can be
-// neither read nor watched does not end the search; the first such error is returned.
+// socket or link at the same path shares. It calls watch for each directory. Hidden sockets are not plugins. What can
+// be neither read nor watched does not end the search; the first such error is returned.
 func sockets(dir string, watch func(dir string) error) (found map[string]string, first error) {
 	root := dir + "/" // the directory that a link leads to
 	found = map[string]string{}
@@ -225,9 +225,11 @@ func sockets(dir string, watch func(dir string) error) (found map[string]string,
 				trouble(path, err)
 			}
 		case e.Type()&(fs.ModeSocket|fs.ModeSymlink) != 0:
-			if id, err := identity(path); err != nil {
+			id, err := identity(path)
+			target, err2 := stat(path, 0)
+			if err := cmp.Or(err, err2); err != nil {
 				trouble(path, err)
-			} else if id != "" {
+			} else if id != "" && isType(target, unix.S_IFSOCK) {
 				found[path] = id
 			}
 		}
@@ -236,18 +238,13 @@ func sockets(dir string, watch func(dir string) error) (found map[string]string,
 	return found, first
 }
 
-// identity identifies the socket to which a path leads; empty if it leads to none. A change of its owner, mode or label
-// does not change it, unless the file system does not say when its files were made.
-func identity(socket string) (string, error) {
-	var st unix.Statx_t
-	const want = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_CTIME
-	switch err := unix.Statx(unix.AT_FDCWD, socket, 0, want, &st); {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return "", nil
-	case err != nil:
-		return "", &fs.PathError{Op: "statx", Path: socket, Err: err}
-	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
-		return "", nil
+// identity identifies a socket, or a link, whose socket may go and come back, as in the kubelet; empty if the path is
+// neither. A change of its owner, mode or label does not change it, unless the file system does not say when its files
+// were made.
+func identity(path string) (string, error) {
+	st, err := stat(path, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || !isType(st, unix.S_IFSOCK) && !isType(st, unix.S_IFLNK) {
+		return "", err
 	}
 	made := st.Ctime
 	if st.Mask&unix.STATX_BTIME != 0 {
@@ -255,6 +252,20 @@ func identity(socket string) (string, error) {
 	}
 	return fmt.Sprintf("%d %d.%09d", st.Ino, made.Sec, made.Nsec), nil
 }
+
+// stat returns what statx(2) says of a path: nothing if it does not exist or leads to nothing.
+func stat(path string, flags int) (st unix.Statx_t, err error) {
+	const want = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_CTIME
+	switch err := unix.Statx(unix.AT_FDCWD, path, flags, want, &st); {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return unix.Statx_t{}, nil
+	case err != nil:
+		return unix.Statx_t{}, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	return st, nil
+}
+
+func isType(st unix.Statx_t, fileType uint16) bool { return st.Mode&unix.S_IFMT == fileType }
 
 // plugin is the registration of one socket.
 type plugin struct {
@@ -269,8 +280,8 @@ func (p *plugin) end() {
 }
 
 // compare registers new sockets and dismisses those that are gone or were replaced. One that was not found, because its
-// directory could not be read, is not gone. A dismissal may take a while: only the next plugin at its socket waits for
-// it.
+// directory could not be read, or its link leads to nothing now, is not gone. A dismissal may take a while: only the
+// next plugin at its socket waits for it.
 func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found map[string]string) {
 	for socket, p := range known {
 		now, err := found[socket], error(nil)

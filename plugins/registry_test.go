@@ -416,27 +416,44 @@ func TestTwoSockets(t *testing.T) {
 	}
 }
 
-// TestLinkedSocket checks that a link to a socket elsewhere registers the plugin there, and that it is dismissed when
-// the link goes.
+// TestLinkedSocket checks that a link to a socket elsewhere registers the plugin there, that the plugin stays when the
+// socket goes and comes back, and that it is dismissed when the link goes.
 func TestLinkedSocket(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	elsewhere := &fake.Plugin{}
-	defer elsewhere.Close()
-	if err := errors.Join(
-		os.MkdirAll(w.path(""), 0o755),
-		elsewhere.Register(filepath.Join(w.root, "elsewhere.sock"),
-			&registration.PluginInfo{Type: pluginType, Name: "elsewhere"}),
-		os.Symlink(filepath.Join(w.root, "elsewhere.sock"), w.path("link.sock")),
-	); err != nil {
+	listen := func() *fake.Plugin {
+		p := &fake.Plugin{}
+		t.Cleanup(p.Close)
+		if err := p.Register(filepath.Join(w.root, "elsewhere.sock"),
+			&registration.PluginInfo{Type: pluginType, Name: "elsewhere"}); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	elsewhere := listen()
+	if err := errors.Join(os.MkdirAll(w.path(""), 0o755),
+		os.Symlink(filepath.Join(w.root, "elsewhere.sock"), w.path("link.sock"))); err != nil {
 		t.Fatal(err)
 	}
 	w.untilNotified(elsewhere, 1, "")
 	w.untilKnown("elsewhere")
+	elsewhere.Close()
+	w.plugin("a.sock", "a", nil)
+	w.untilKnown("a", "elsewhere")
+	w.plugin("b.sock", "b", nil) // so that the registry has looked once more
+	w.untilKnown("a", "b", "elsewhere")
+	listen()
+	w.plugin("c.sock", "c", nil)
+	w.untilKnown("a", "b", "c", "elsewhere")
+	w.plugin("d.sock", "d", nil)
+	w.untilKnown("a", "b", "c", "d", "elsewhere")
+	if n := w.registered("elsewhere"); n != 1 {
+		t.Errorf("the plugin behind the link: registered %d times, want once", n)
+	}
 	if err := os.Remove(w.path("link.sock")); err != nil {
 		t.Fatal(err)
 	}
-	w.untilKnown()
+	w.untilKnown("a", "b", "c", "d")
 }
 
 // TestNoSockets checks that a file that is no socket, or is hidden, is not called and disturbs no plugin.
