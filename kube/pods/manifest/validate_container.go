@@ -49,6 +49,12 @@ func (c *checker) initContainer(p *field.Path, ct *corev1.Container, names map[s
 			c.add(field.Forbidden(p.Child(name), "an init container may only have it with restartPolicy: Always"))
 		}
 	}
+	for i, r := range ct.ResizePolicy {
+		if r.RestartPolicy == corev1.RestartContainer {
+			c.add(field.Invalid(p.Child("resizePolicy").Index(i).Child("restartPolicy"), r.RestartPolicy,
+				"must be NotRequired in an init container without restartPolicy: Always"))
+		}
+	}
 }
 
 // container checks the fields that containers of all kinds have.

@@ -122,4 +122,12 @@ func (c *checker) podResources(p *field.Path) {
 				"must not be less than the requests of the containers, "+containers.String()))
 		}
 	}
+	for i := range s.Containers {
+		for name, q := range s.Containers[i].Resources.Limits {
+			if limit, limited := s.Resources.Limits[name]; limited && q.Cmp(limit) > 0 {
+				c.add(field.Invalid(p.Child("containers").Index(i).Child("resources", "limits").Key(string(name)), q.String(),
+					"must not be greater than the limit of the pod, "+limit.String()))
+			}
+		}
+	}
 }

@@ -41,6 +41,10 @@ func (c *checker) podSecurity(p *field.Path) {
 		oneOf(c.findings, sp.Child("supplementalGroupsPolicy"), *g,
 			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
+	if policy := sc.SELinuxChangePolicy; policy != nil {
+		oneOf(c.findings, sp.Child("seLinuxChangePolicy"), *policy,
+			corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)
+	}
 	if sc.WindowsOptions != nil && ptr.Deref(sc.WindowsOptions.HostProcess, false) {
 		c.add(field.Forbidden(sp.Child("windowsOptions", "hostProcess"), "this node runs Linux"))
 	}

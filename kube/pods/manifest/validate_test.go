@@ -20,6 +20,10 @@ func valid(t *testing.T) *corev1.Pod {
 	return pod
 }
 
+var restartForCPU = corev1.ContainerResizePolicy{
+	ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer,
+}
+
 func TestValidateAccepts(t *testing.T) {
 	for name, change := range map[string]func(s *corev1.PodSpec){
 		"the pod": func(*corev1.PodSpec) {},
@@ -37,6 +41,20 @@ func TestValidateAccepts(t *testing.T) {
 		},
 		"an environment file by its path from the root of the volume": func(s *corev1.PodSpec) {
 			s.Containers[0].Env[6].ValueFrom.FileKeyRef.Path = "/a/config.env"
+		},
+		"other names of an iSCSI target and initiator": func(s *corev1.PodSpec) {
+			v := s.Volumes[8].ISCSI
+			v.IQN, v.InitiatorName = "eui.0123456789abcdef", new("naa.0123456789abcdef0123456789abcdef")
+			v.SessionCHAPAuth, v.SecretRef = false, nil
+		},
+		"the limit of the pod for a container": func(s *corev1.PodSpec) {
+			gi := corev1.ResourceList{"memory": resource.MustParse("1Gi")}
+			s.Resources = &corev1.ResourceRequirements{Limits: gi, Requests: gi}
+		},
+		"a sidecar that restarts for a resize": func(s *corev1.PodSpec) {
+			s.InitContainers[1].ResizePolicy = []corev1.ContainerResizePolicy{restartForCPU}
+			s.InitContainers[0].ResizePolicy = []corev1.ContainerResizePolicy{{
+				ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}}
 		},
 	} {
 		pod := valid(t)
@@ -106,6 +124,33 @@ func TestValidateRefuses(t *testing.T) {
 		"spec.volumes[7].nfs.path": func(_ *corev1.Pod, s *corev1.PodSpec,
 			_ *corev1.Container) {
 			s.Volumes[7].NFS.Path = "x"
+		},
+		"spec.volumes[8].iscsi.targetPortal": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.Volumes[8].ISCSI.TargetPortal = ""
+		},
+		"spec.volumes[8].iscsi.iqn": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.Volumes[8].ISCSI.IQN = "iqn.2001-04.com.example" // without the part after the colon
+		},
+		"spec.volumes[8].iscsi.initiatorName": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.Volumes[8].ISCSI.InitiatorName = new("node-1")
+		},
+		"spec.volumes[8].iscsi.lun": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.Volumes[8].ISCSI.Lun = 256
+		},
+		"spec.volumes[8].iscsi.secretRef": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.Volumes[8].ISCSI.SecretRef = nil
+		},
+		"spec.initContainers[0].resizePolicy[0].restartPolicy": func(
+			_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.InitContainers[0].ResizePolicy = []corev1.ContainerResizePolicy{restartForCPU}
+		},
+		"spec.securityContext.seLinuxChangePolicy": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) {
+			s.SecurityContext.SELinuxChangePolicy = new(corev1.PodSELinuxChangePolicy("recursive"))
+		},
+		web + "resources.limits[memory]": func(_ *corev1.Pod, s *corev1.PodSpec, c *corev1.Container) {
+			gi := corev1.ResourceList{"memory": resource.MustParse("1Gi")}
+			s.Resources = &corev1.ResourceRequirements{Limits: gi, Requests: gi}
+			c.Resources.Limits["memory"] = resource.MustParse("2Gi")
 		},
 		"spec.restartPolicy": func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.RestartPolicy = "Sometimes" },
 		"spec.dnsPolicy":     func(_ *corev1.Pod, s *corev1.PodSpec, _ *corev1.Container) { s.DNSPolicy = "First" },

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -59,6 +60,32 @@ func (f *findings) volumeSource(p *field.Path, v *corev1.VolumeSource) {
 		if !strings.HasPrefix(v.NFS.Path, "/") {
 			f.add(field.Invalid(p.Child("nfs", "path"), v.NFS.Path, "must be an absolute path"))
 		}
+	case v.ISCSI != nil:
+		f.iscsi(p.Child("iscsi"), v.ISCSI)
+	}
+}
+
+// iscsiName matches the names of iSCSI targets and initiators.
+var iscsiName = regexp.MustCompile(
+	`^(iqn\.\d{4}-\d{2}\.[[:alnum:].-]+:[^,;*&$|\s]+|eui\.[[:alnum:]]{16}|naa\.[[:alnum:]]{32})$`)
+
+func (f *findings) iscsi(p *field.Path, v *corev1.ISCSIVolumeSource) {
+	f.required(p.Child("targetPortal"), v.TargetPortal)
+	if f.required(p.Child("iqn"), v.IQN) {
+		f.iscsiName(p.Child("iqn"), v.IQN)
+	}
+	if v.InitiatorName != nil {
+		f.iscsiName(p.Child("initiatorName"), *v.InitiatorName)
+	}
+	f.between(p.Child("lun"), int64(v.Lun), 0, 255)
+	if (v.DiscoveryCHAPAuth || v.SessionCHAPAuth) && v.SecretRef == nil {
+		f.add(field.Required(p.Child("secretRef"), "has the passwords for CHAP"))
+	}
+}
+
+func (f *findings) iscsiName(p *field.Path, name string) {
+	if !iscsiName.MatchString(name) {
+		f.add(field.Invalid(p, name, "must be an IQN such as iqn.2001-04.com.example:storage, an EUI or an NAA"))
 	}
 }
 
