@@ -25,7 +25,8 @@ type File struct {
 	Pods       []Pod
 	ConfigMaps []*corev1.ConfigMap
 	Secrets    []*corev1.Secret
-	// Ignored says which documents do not count, because of their kind.
+	// Ignored says which documents do not count, because of their kind, and which pods of a PodList, because another one
+	// has their name.
 	Ignored []error
 }
 
@@ -70,17 +71,14 @@ func Parse(data []byte, o Origin) (File, []error) {
 		return File{}, []error{errors.New("file is empty: remove it to stop its pods")}
 	}
 	for i, c := range chunks {
-		err := p.chunk(c)
-		_, other := errors.AsType[otherKindError](err)
-		ignored := i > 0 && other
-		if err != nil && len(chunks) > 1 {
-			err = fmt.Errorf("document %d (line %d): %w", i+1, c.line, err)
+		if len(chunks) > 1 {
+			p.where = fmt.Sprintf("document %d (line %d): ", i+1, c.line)
 		}
-		switch {
-		case ignored:
-			p.file.Ignored = append(p.file.Ignored, err)
-		case err != nil:
-			p.errs = append(p.errs, err)
+		err := p.chunk(c)
+		if _, other := errors.AsType[otherKindError](err); other && i > 0 {
+			p.ignore(err)
+		} else if err != nil {
+			p.errs = append(p.errs, fmt.Errorf("%s%w", p.where, err))
 		}
 	}
 	if len(p.errs) > 0 {
@@ -93,7 +91,13 @@ type parser struct {
 	origin Origin
 	file   File
 	seen   map[string]bool // kind/namespace/name
+	where  string          // the document that is read now, if there are several
 	errs   []error
+}
+
+// ignore notes what does not count, and why.
+func (p *parser) ignore(err error) {
+	p.file.Ignored = append(p.file.Ignored, fmt.Errorf("%s%w", p.where, err))
 }
 
 // otherKindError is the error of an object whose kind a manifest cannot have.
@@ -170,9 +174,16 @@ func (p *parser) list(kind string, data []byte) error {
 		if kind == "PodList" {
 			read = func(data []byte) error { return p.item("Pod", data) } // its items have no kind
 		}
-		if err := read(item); err != nil {
-			return fmt.Errorf("%s: items[%d]: %v", kind, i, err) // not %w: no list is ignored
+		err := read(item)
+		if err == nil {
+			continue
 		}
+		_, again := errors.AsType[duplicateError](err)
+		err = fmt.Errorf("%s: items[%d]: %v", kind, i, err) // not %w: no list is ignored
+		if !again || kind != "PodList" {
+			return err
+		}
+		p.ignore(err) // the first counts, as in the kubelet
 	}
 	return nil
 }
@@ -188,8 +199,11 @@ func (p *parser) item(kind string, data []byte) error {
 		if err := p.origin.makeStatic(pod, uids[0]); err != nil {
 			return err
 		}
+		if err := p.once(kind, pod); err != nil {
+			return err
+		}
 		p.file.Pods = append(p.file.Pods, Pod{pod, uids[0], uids[1:]})
-		return p.once(kind, pod)
+		return nil
 	case "ConfigMap":
 		c := &corev1.ConfigMap{}
 		if err := decodeStrict(data, c); err != nil {
@@ -213,10 +227,17 @@ func (p *parser) item(kind string, data []byte) error {
 	}
 }
 
+// duplicateError is the error of the second object of a kind and name.
+type duplicateError struct{ kind, namespace, name string }
+
+func (e duplicateError) Error() string {
+	return fmt.Sprintf("duplicate object in this file: there is another %s %s/%s", e.kind, e.namespace, e.name)
+}
+
 func (p *parser) once(kind string, o metav1.Object) error {
 	k := kind + "/" + o.GetNamespace() + "/" + o.GetName()
 	if p.seen[k] {
-		return fmt.Errorf("duplicate object in this file (namespace %s)", o.GetNamespace())
+		return duplicateError{kind, o.GetNamespace(), o.GetName()}
 	}
 	p.seen[k] = true
 	return nil

@@ -200,6 +200,22 @@ func TestLists(t *testing.T) {
 	}
 }
 
+// TestNameTwiceInPodList checks that of two pods of one name in a PodList the first counts, as in the kubelet, and that
+// the others of the list count.
+func TestNameTwiceInPodList(t *testing.T) {
+	const item = "{metadata: {name: %s}, spec: {containers: [{name: a, image: %s}]}}"
+	text := "apiVersion: v1\nkind: PodList\nitems: [" +
+		fmt.Sprintf(item+", "+item+", "+item, "a", "first", "a", "second", "b", "third") + "]\n"
+	f, errs := Parse([]byte(text), origin)
+	if len(errs) > 0 || len(f.Pods) != 2 || f.Pods[0].Spec.Containers[0].Image != "first" || f.Pods[1].Name != "b-node-1" {
+		t.Errorf("got pods %v and errors %v, want the first and the third", f.Pods, errs)
+	}
+	const want = "[PodList: items[1]: duplicate object in this file: there is another Pod default/a-node-1]"
+	if got := fmt.Sprint(f.Ignored); got != want {
+		t.Errorf("ignored: got %s, want %s", got, want)
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
