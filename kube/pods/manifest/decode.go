@@ -25,8 +25,8 @@ type File struct {
 	Pods       []Pod
 	ConfigMaps []*corev1.ConfigMap
 	Secrets    []*corev1.Secret
-	// Ignored says which documents do not count, because of their kind, and which pods of a PodList, because another one
-	// has their name.
+	// Ignored says which documents and items of lists do not count, because of their kind, and which pods of a PodList,
+	// because another one has their name.
 	Ignored []error
 }
 
@@ -58,9 +58,10 @@ type Origin struct {
 }
 
 // Parse reads YAML or JSON, one document or many. Each document is a v1 Pod, ConfigMap or Secret, or a list of them
-// (PodList, List). A document of another kind is ignored, unless it is the first one, which alone the kubelet reads, or
-// may be misspelled. If there is an error, nothing of the file counts. There is an error for each invalid document,
-// which names the document if there are several, its kind and name, and the field.
+// (PodList, List). One of another kind, or such an item of a list, is ignored, but not in the first document, which
+// alone the kubelet reads, and not if the kind may be misspelled. If there is an error, nothing of the file counts.
+// There is an error for each invalid document, which names the document if there are several, its kind and name, and
+// the field.
 func Parse(data []byte, o Origin) (File, []error) {
 	p := parser{origin: o, seen: map[string]bool{}}
 	if len(data) > MaxSize {
@@ -74,8 +75,9 @@ func Parse(data []byte, o Origin) (File, []error) {
 		if len(chunks) > 1 {
 			p.where = fmt.Sprintf("document %d (line %d): ", i+1, c.line)
 		}
+		p.later = i > 0
 		err := p.chunk(c)
-		if _, other := errors.AsType[otherKindError](err); other && i > 0 {
+		if p.ofOtherKind(err) {
 			p.ignore(err)
 		} else if err != nil {
 			p.errs = append(p.errs, fmt.Errorf("%s%w", p.where, err))
@@ -92,7 +94,14 @@ type parser struct {
 	file   File
 	seen   map[string]bool // kind/namespace/name
 	where  string          // the document that is read now, if there are several
+	later  bool            // it is not the first one
 	errs   []error
+}
+
+// ofOtherKind reports whether an error is that of an object that does not count because of its kind.
+func (p *parser) ofOtherKind(err error) bool {
+	_, other := errors.AsType[otherKindError](err)
+	return other && p.later
 }
 
 // ignore notes what does not count, and why.
@@ -179,11 +188,12 @@ func (p *parser) list(kind string, data []byte) error {
 			continue
 		}
 		_, again := errors.AsType[duplicateError](err)
-		err = fmt.Errorf("%s: items[%d]: %v", kind, i, err) // not %w: no list is ignored
-		if !again || kind != "PodList" {
+		ignored := p.ofOtherKind(err) || again && kind == "PodList" // of which the kubelet takes the first
+		err = fmt.Errorf("%s: items[%d]: %v", kind, i, err)         // not %w: no list is ignored
+		if !ignored {
 			return err
 		}
-		p.ignore(err) // the first counts, as in the kubelet
+		p.ignore(err)
 	}
 	return nil
 }

@@ -168,23 +168,26 @@ data: {x: eQ==}
 	}
 }
 
-// TestOtherKinds checks that a document of another kind after the first one leaves the rest of the file valid: the
-// kubelet reads only the first document.
+// TestOtherKinds checks that a document of another kind after the first one, or an item of such a List, leaves the rest
+// of the file valid: the kubelet reads only the first document.
 func TestOtherKinds(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
 	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
 	second := strings.ReplaceAll(podText, "{name: web}", "{name: b}")
-	f, errs := Parse([]byte(podText+"---\n"+service+"---\n"+second+"---\n"+deployment), origin)
-	if len(errs) > 0 || len(f.Pods) != 2 {
-		t.Errorf("got %d pods and errors %v, want two pods", len(f.Pods), errs)
+	const list = "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Service}, " +
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}]\n"
+	f, errs := Parse([]byte(podText+"---\n"+service+"---\n"+second+"---\n"+deployment+"---\n"+list), origin)
+	if len(errs) > 0 || len(f.Pods) != 2 || len(f.ConfigMaps) != 1 {
+		t.Errorf("got %d pods, %d ConfigMaps and errors %v, want two and one", len(f.Pods), len(f.ConfigMaps), errs)
 	}
 	got := fmt.Sprint(f.Ignored)
 	for _, want := range []string{
 		`document 2 (line 8): apiVersion "v1" with kind "Service"`,
 		`document 4 (line 20): apiVersion "apps/v1" with kind "Deployment"`,
+		`document 5 (line 24): List: items[0]: apiVersion "v1" with kind "Service"`,
 	} {
-		if len(f.Ignored) != 2 || !strings.Contains(got, want) {
-			t.Errorf("ignored: got %s, want two documents, and in it %s", got, want)
+		if len(f.Ignored) != 3 || !strings.Contains(got, want) {
+			t.Errorf("ignored: got %s, want two documents and an item, and in it %s", got, want)
 		}
 	}
 }
@@ -236,8 +239,11 @@ func TestParseErrors(t *testing.T) {
 			[]string{"document 2 (line 8)", `kind: apps/v1 has no "Pod"`}},
 		{"unknown version of a later document", podText + "---\napiVersion: v2\nkind: Service\n",
 			[]string{"document 2 (line 8)", `kind: v2 has no "Service"`}},
-		{"other kind in a list", podText + "---\n{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service}]}\n",
-			[]string{"document 2", "List: items[0]", `"Service"`}},
+		{"other kind in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service}]}\n---\n" + podText,
+			[]string{"document 1", "List: items[0]", `"Service"`}},
+		{"misspelled kind in a later list",
+			podText + "---\n{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pdo}]}\n",
+			[]string{"document 2", "List: items[0]", `"Pdo"`}},
 		{"syntax in the first document", "apiVersion: v1\nkind: [Pod\n", []string{"line 2"}},
 		{"syntax in the second", podText + "---\na: b\n  c: d\n", []string{"document 2 (line 8)", "line 10"}},
 		{"key twice", strings.ReplaceAll(podText, "    image", "    name: x\n    image"),
