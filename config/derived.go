@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/tls"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -19,6 +20,14 @@ func (c *Config) Gate(name string) bool { return gateEnabled(c.Kubelet.FeatureGa
 
 // Written reports whether a file or a flag sets a field, even to its default.
 func (c *Config) Written(field string) bool { return c.written[field] }
+
+// CheckSources returns an error if there is no source of pods: an agent without one leaves all pods as they are.
+func (c *Config) CheckSources() error {
+	if c.Paths.Kubeconfig != "" || c.Kubelet.StaticPodPath != "" || c.Kubelet.StaticPodURL != "" {
+		return nil
+	}
+	return errors.New("no source of pods: set --kubeconfig, staticPodPath (--manifests) or staticPodURL (--manifest-url)")
+}
 
 // RefusesCgroupV1 reports whether the agent must not start on cgroup v1. The default of failCgroupV1 refuses no
 // machine.

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,7 @@ func serve(cfg *config.Config) error {
 	systemd.TakeName(log)
 	self.Protect(int(*cfg.Kubelet.OOMScoreAdj), log)
 	log.Info("Effective KubeletConfiguration", "config", cfg.Kubelet)
-	if err := cfg.Missing(); err != nil {
+	if err := cmp.Or(cfg.Missing(), cfg.CheckSources()); err != nil {
 		return err
 	}
 	check.LogAtStart(cfg, log)

@@ -55,6 +55,8 @@ type Machine struct {
 	// Serving says that an agent runs now, so its ports are in use.
 	Serving bool
 
+	// defaults says that the configuration is that of an agent without flags, because none are known.
+	defaults bool
 	// dir is the working directory of the agent whose configuration it is; empty for that of nodelet check.
 	dir string
 }
@@ -162,6 +164,7 @@ func look(c command.Call, takeover bool, accept ...string) ([]Result, error) {
 		}
 		return result("agent", Problem, err.Error(), advice), nil
 	}
+	m.defaults = args == nil
 	m.Config, err = config.LoadIn(m.dir, args)
 	if _, ok := errors.AsType[*config.UsageError](err); ok {
 		return nil, fmt.Errorf("read the configuration: %w", err)

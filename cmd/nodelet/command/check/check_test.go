@@ -451,7 +451,13 @@ func TestRuntimeWithoutCRI(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	args := []string{"--kubeconfig=/k"}
 	const pki = "/var/lib/kubelet/pki/kubelet-client-current.pem"
-	want(t, "none", newMachine(t, nil).identity(t.Context()), "ok no --kubeconfig")
+	for _, source := range []string{"--manifests=/m", "--manifest-url=http://h/"} {
+		want(t, source, newMachine(t, nil, source).identity(t.Context()), "ok no --kubeconfig")
+	}
+	idle := newMachine(t, nil)
+	want(t, "no source", idle.identity(t.Context()), "problem no source of pods: set --kubeconfig, ")
+	idle.defaults = true
+	want(t, "no flags", idle.identity(t.Context()), "warning no source of pods")
 	want(t, "missing", newMachine(t, nil, args...).identity(t.Context()), "problem there is no /k")
 	damaged := newMachine(t, map[string]string{"/k": "?"}, args...)
 	want(t, "damaged", damaged.identity(t.Context()), "problem read kubeconfig")

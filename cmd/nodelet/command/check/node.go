@@ -240,6 +240,11 @@ const certificateDays = 7
 // identity reads the files with which the node reaches the API server, as the agent does when it starts.
 func (m *Machine) identity(context.Context) []Result {
 	p, c := m.Config.Paths, certs.ClientSettings(m.Config)
+	if err := m.Config.CheckSources(); err != nil && m.defaults {
+		return result("identity", Warning, err.Error(), "name the flags of the agent: nodelet check --config=FILE …")
+	} else if err != nil {
+		return result("identity", Problem, err.Error(), "correct it: nodelet does not start without one")
+	}
 	if p.Kubeconfig == "" {
 		return result("identity", OK, "no --kubeconfig: static pods only", "")
 	}

@@ -182,7 +182,8 @@ func sameFile(a, b string) bool {
 }
 
 // refuse returns an error if pods would lose what the settings promise them, if the node would not have its name, if
-// the container runtime does not answer, or if nodelet would remove pods that run under the configuration before.
+// the container runtime does not answer, if nodelet would remove pods that run under the configuration before, or if it
+// has no source of pods.
 func (o installOptions) refuse(c command.Call, before, cfg *config.Config) error {
 	if err := cfg.Missing(*o.accept...); err != nil {
 		return err
@@ -206,7 +207,10 @@ func (o installOptions) refuse(c command.Call, before, cfg *config.Config) error
 			endpoint, cri.Message(err), cri.Remedy(err))
 	}
 	fmt.Fprintf(c.Out, "container runtime: %s %s\n", v.RuntimeName, v.RuntimeVersion)
-	return keepsPods(c.Context, client, before, cfg)
+	if err := keepsPods(c.Context, client, before, cfg); err != nil {
+		return err
+	}
+	return cfg.CheckSources()
 }
 
 // keepsPods returns an error if a pod runs whose source the configuration does not have, or has in another place than

@@ -210,6 +210,7 @@ func TestInstallKeepsPods(t *testing.T) {
 		{"http", "", "--manifest-url=http://h/", ""},
 		{"http", "--manifest-url=http://h/", "--manifest-url=http://other/", "set staticPodURL (--manifest-url=URL) as"},
 		{"", "", "--manifests=/m", ""}, // of another program
+		{"", "", "", "no source of pods"},
 		{"api", "", "--kubeconfig=/k --hostname-override=other", "add --hostname-override=n, or end"},
 		{"api", "", "--kubeconfig=/k --root-dir=/r", "add --root-dir=/var/lib/kubelet, or end its pods"},
 		{"api", "", "--kubeconfig=/k --root-dir=/var/lib/kubelet/", ""},
