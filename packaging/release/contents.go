@@ -119,6 +119,7 @@ func archiveFiles(p parts, binary []byte) []file {
 		{path: "THIRD-PARTY-LICENSES.txt", mode: 0o644, body: p.licenses.text()},
 		{path: "config.yaml", mode: 0o644, body: p.config},
 		{path: "nodelet.service", mode: 0o644, body: p.unit},
+		{path: "default", mode: 0o644, body: p.defaults},
 		{path: "man/nodelet-config.5", mode: 0o644, body: p.man5},
 		{path: "man/nodelet.8", mode: 0o644, body: p.man8},
 		{path: "completion/nodelet.bash", mode: 0o644, body: p.completion["bash"]},

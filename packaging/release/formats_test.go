@@ -192,8 +192,9 @@ func TestArchive(t *testing.T) {
 	}
 	files := untar(t, write(t, "a.tar.gz",
 		archive{dir: "nodelet-1", files: archiveFiles(p, []byte("program")), when: o.when()}.write), true)
-	for _, name := range []string{"nodelet-1/nodelet", "nodelet-1/LICENSE", "nodelet-1/man/", "nodelet-1/man/nodelet.8",
-		"nodelet-1/rollout/nodelet-rollout", "nodelet-1/rollout/ansible/roles/nodelet/tasks/main.yaml",
+	for _, name := range []string{"nodelet-1/nodelet", "nodelet-1/LICENSE", "nodelet-1/default",
+		"nodelet-1/man/", "nodelet-1/man/nodelet.8", "nodelet-1/rollout/nodelet-rollout",
+		"nodelet-1/rollout/ansible/roles/nodelet/tasks/main.yaml",
 		"nodelet-1/prometheus/nodelet.rules.yaml", "nodelet-1/prometheus/nodelet.dashboard.json"} {
 		if _, ok := files[name]; !ok {
 			t.Errorf("got no file %s, want it", name)
