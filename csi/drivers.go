@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodelet/nodelet/internal/keylock"
 	"github.com/nodelet/nodelet/internal/waiting"
+	"github.com/nodelet/nodelet/plugins"
 )
 
 // registrationTimeout is how long a step waits for its driver to register before it fails with what it waits for.
@@ -117,7 +118,7 @@ func (a *drivers) add(ctx context.Context, d *driver,
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return nil, errors.New("the node agent is shutting down")
+		return nil, plugins.ErrEnding
 	}
 	a.byName[d.name] = append(a.byName[d.name], d)
 	close(a.registered)

@@ -2,8 +2,12 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
+
+// ErrEnding refuses what would begin while background work ends.
+var ErrEnding = errors.New("the node agent is shutting down")
 
 // Background is the work that the handler of a plugin type does beside its callers. Create it with NewBackground.
 type Background struct {
@@ -29,13 +33,15 @@ func (b *Background) Ended() bool { return b.ctx.Err() != nil }
 // Go runs f. The caller has found, holding mu, that the work has not ended.
 func (b *Background) Go(f func()) { b.work.Go(f) }
 
-// Begin runs f, unless the work has to end. The caller does not hold mu.
-func (b *Background) Begin(f func()) {
+// Begin runs f, unless the work has to end. It reports whether it does. The caller does not hold mu.
+func (b *Background) Begin(f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.Ended() {
-		b.Go(f)
+	if b.Ended() {
+		return false
 	}
+	b.Go(f)
+	return true
 }
 
 // Wait waits for ctx to end, and then for all work. Between the two it calls finish, which may be nil, without mu.

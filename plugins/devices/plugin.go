@@ -136,7 +136,7 @@ func (d *Devices) install(p *plugin) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.background.Ended() {
-		return errors.New("the node agent is shutting down")
+		return plugins.ErrEnding
 	}
 	r := d.resources[p.resource]
 	if r == nil {

@@ -197,17 +197,10 @@ func lockAll(ctx context.Context, working *keylock.Keyed, keys []types.Namespace
 // lock until the drivers have answered, or their timeouts have passed.
 func (d *DRA) work(ctx context.Context, unlock func(), do func() error) error {
 	ended := make(chan error, 1)
-	d.mu.Lock()
-	if d.background.Ended() {
-		d.mu.Unlock()
+	if !d.background.Begin(func() { defer unlock(); ended <- do() }) {
 		unlock()
-		return errors.New("the node agent is shutting down")
+		return plugins.ErrEnding
 	}
-	d.background.Go(func() {
-		defer unlock()
-		ended <- do()
-	})
-	d.mu.Unlock()
 	select {
 	case err := <-ended:
 		return err

@@ -73,7 +73,7 @@ func (d *DRA) admit(ctx context.Context, p *driver) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.background.Ended() {
-		return errors.New("the node agent is shutting down")
+		return plugins.ErrEnding
 	}
 	if slices.ContainsFunc(d.drivers[p.name], func(other *driver) bool { return other.endpoint == p.endpoint }) {
 		return errors.New("another instance has registered with this endpoint")
