@@ -267,7 +267,9 @@ func (d *Devices) awaitAll() {
 
 // await starts the grace period within which a plugin may register again. mu is held.
 func (d *Devices) await(name string, r *resource) {
-	r.timer = time.AfterFunc(d.cfg.Grace, func() { d.withdraw(name, r) })
+	r.timer = time.AfterFunc(d.cfg.Grace, func() {
+		d.background.Begin(func() { d.withdraw(name, r) })
+	})
 }
 
 // withdraw removes a resource whose plugin has not registered again.
