@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
+
 	"github.com/nodelet/nodelet/metrics"
 )
 
@@ -15,12 +17,9 @@ type blockDevice struct {
 	path, mountedAs string
 	major, minor    uint64
 	// mount is the first mount of a file system on it; nil: it is not mounted, or a loop device.
-	mount  *mount
+	mount  *mountinfo.Info
 	counts [countsOfDevice]uint64
 }
-
-// mount is one line of a mountinfo file.
-type mount struct{ point, kind, source string }
 
 // The counts of a block device, in the order of /proc/diskstats. Times are in milliseconds.
 const (
@@ -50,10 +49,10 @@ func (c *Collector) realRootDir() string {
 }
 
 // readBlockDevices returns the block devices of the machine, and the mount that a directory is on.
-func readBlockDevices(dir string) (all []blockDevice, on *mount) {
+func readBlockDevices(dir string) (all []blockDevice, on *mountinfo.Info) {
 	withFile("/proc/diskstats", func(text []byte) { all = parseDiskStats(text) })
-	withFile("/proc/self/mountinfo", func(text []byte) { on = findMounted(all, text, dir) })
-	return all, on
+	mounts, _ := mountinfo.GetMounts(nil)
+	return all, findMounted(all, mounts, dir)
 }
 
 // parseDiskStats parses lines such as "8 0 sda 1 2 3 4 5 6 7 8 9 10 11". Later kernels add numbers at the end.
@@ -78,29 +77,18 @@ func parseDiskStats(text []byte) (all []blockDevice) {
 	return all
 }
 
-// findMounted finds the devices in the lines of a mountinfo file: by number, or by path, because a file system on
-// several devices has a number of its own. It returns the mount that a directory is on, nil if there is none.
-func findMounted(all []blockDevice, mountinfo []byte, dir string) (on *mount) {
-	sources, numbers := map[string]*mount{}, map[[2]uint64]*mount{}
-	for line := range bytes.Lines(mountinfo) {
-		options, superblock, _ := bytes.Cut(line, []byte(" - "))
-		of, its := bytes.Fields(options), bytes.Fields(superblock)
-		if len(of) < 5 || len(its) < 2 {
-			continue
-		}
-		m := &mount{
-			point:  escapes.Replace(string(of[4])),
-			kind:   string(its[0]),
-			source: escapes.Replace(string(its[1])),
-		}
-		if within(dir, m.point) && (on == nil || len(m.point) >= len(on.point)) {
+// findMounted finds the devices among the mounts: by number, or by path, because a file system on several devices has a
+// number of its own. It returns the mount that a directory is on, nil if there is none.
+func findMounted(all []blockDevice, mounts []*mountinfo.Info, dir string) (on *mountinfo.Info) {
+	sources, numbers := map[string]*mountinfo.Info{}, map[[2]uint64]*mountinfo.Info{}
+	for _, m := range mounts {
+		if within(dir, m.Mountpoint) && (on == nil || len(m.Mountpoint) >= len(on.Mountpoint)) {
 			on = m
 		}
-		if sources[m.source] == nil {
-			sources[m.source] = m
+		if sources[m.Source] == nil {
+			sources[m.Source] = m
 		}
-		major, minor, _ := parseDevice(of[2])
-		if number := [2]uint64{major, minor}; numbers[number] == nil {
+		if number := [2]uint64{uint64(m.Major), uint64(m.Minor)}; numbers[number] == nil {
 			numbers[number] = m
 		}
 	}
@@ -111,15 +99,12 @@ func findMounted(all []blockDevice, mountinfo []byte, dir string) (on *mount) {
 			continue
 		}
 		d.mount = m
-		if m == sources[m.source] { // else another device has this path
-			d.mountedAs = m.source
+		if m == sources[m.Source] { // else another device has this path
+			d.mountedAs = m.Source
 		}
 	}
 	return on
 }
-
-// escapes are how a mountinfo file writes some characters of paths.
-var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // within reports whether a path is a directory or below it.
 func within(path, dir string) bool {
@@ -160,7 +145,7 @@ type mountedFS struct {
 
 // mountedFSs returns the file systems on block devices, and that of the agent's root directory, whose mount is root. It
 // leaves out volumes, which have metrics of their own, and file systems that a program serves, which may not answer.
-func (c *Collector) mountedFSs(devices []blockDevice, root *mount) []mountedFS {
+func (c *Collector) mountedFSs(devices []blockDevice, root *mountinfo.Info) []mountedFS {
 	var all []mountedFS
 	volumes := c.realRootDir() + "/"
 	add := func(device, point string) {
@@ -170,16 +155,16 @@ func (c *Collector) mountedFSs(devices []blockDevice, root *mount) []mountedFS {
 	}
 	for i := range devices {
 		d := &devices[i]
-		if d.mount == nil || strings.HasPrefix(d.mount.kind, "fuse") || strings.HasPrefix(d.mount.point, volumes) {
+		if d.mount == nil || strings.HasPrefix(d.mount.FSType, "fuse") || strings.HasPrefix(d.mount.Mountpoint, volumes) {
 			continue
 		}
-		add(d.mountedAs, d.mount.point)
-		if root != nil && d.mount.source == root.source {
+		add(d.mountedAs, d.mount.Mountpoint)
+		if root != nil && d.mount.Source == root.Source {
 			root = nil
 		}
 	}
 	if root != nil {
-		add(root.source, root.point)
+		add(root.Source, root.Mountpoint)
 	}
 	return all
 }

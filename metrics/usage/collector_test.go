@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -380,7 +381,8 @@ func TestDevicesOfMachine(t *testing.T) {
 	w := newWorld(t, true)
 	devices := parseDiskStats([]byte("259 1 nvme0n1p1 1 2 3 1500 5 6 7 8 9 10 11\n" +
 		"8 1 sda1 21 22 23 24 25 26 27 28 29 30 31\n8 0 sda 1 1 1 1 1 1 1 1 1 1 1\n"))
-	findMounted(devices, []byte("1 0 259:1 / / rw - ext4 /dev/root rw\n1 0 8:1 / /data rw - xfs /dev/sda1 rw\n"), "/")
+	findMounted(devices, parseMounts(t, "1 0 259:1 / / rw - ext4 /dev/root rw\n"+
+		"1 0 8:1 / /data rw - xfs /dev/sda1 rw\n"), "/")
 	text := w.text(func(_ context.Context, t *metrics.Text) {
 		groups := w.groups(nil, devices)
 		for i := range families {
@@ -406,7 +408,7 @@ func TestDevicesOfMachine(t *testing.T) {
 // has the name of the kernel, by which dashboards select disks.
 func TestDeviceNames(t *testing.T) {
 	devices := parseDiskStats([]byte("253 0 dm-0 1 2 3 4 5 6 7 8 9 10 11\n"))
-	findMounted(devices, []byte("1 0 253:0 / / rw - ext4 /dev/mapper/vg-root rw\n"), "/")
+	findMounted(devices, parseMounts(t, "1 0 253:0 / / rw - ext4 /dev/mapper/vg-root rw\n"), "/")
 	io := func() Usage { return Usage{IO: []DeviceIO{{Major: 253}, {Major: 9}}} }
 	groups := []group{{use: io()}, {use: io()}, {use: io()}}
 	nameDevices(groups, devices)
@@ -428,14 +430,14 @@ func TestFileSystemsOfMachine(t *testing.T) {
 	}
 	devices := []blockDevice{
 		{mountedAs: "/dev/sda"},
-		{mountedAs: "/dev/sda1", mount: &mount{point: "/", kind: "ext4", source: "/dev/sda1"}},
-		{mount: &mount{point: "/tmp", kind: "fuseblk", source: "/dev/sdb1"}},
-		{mount: &mount{point: filepath.Join(w.root, "pods"), kind: "ext4", source: "/dev/sdc"}},
-		{mount: &mount{point: "/is/not/there", kind: "ext4", source: "/dev/sdd"}},
+		{mountedAs: "/dev/sda1", mount: &mountinfo.Info{Mountpoint: "/", FSType: "ext4", Source: "/dev/sda1"}},
+		{mount: &mountinfo.Info{Mountpoint: "/tmp", FSType: "fuseblk", Source: "/dev/sdb1"}},
+		{mount: &mountinfo.Info{Mountpoint: filepath.Join(w.root, "pods"), FSType: "ext4", Source: "/dev/sdc"}},
+		{mount: &mountinfo.Info{Mountpoint: "/is/not/there", FSType: "ext4", Source: "/dev/sdd"}},
 	}
 	const overlay, disk = "overlay", "/dev/sda1"
 	for source, want := range map[string][]string{overlay: {disk, overlay}, disk: {disk}, "": {disk}} {
-		root := &mount{point: w.root, kind: "any", source: source}
+		root := &mountinfo.Info{Mountpoint: w.root, FSType: "any", Source: source}
 		if source == "" {
 			root = nil
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/moby/sys/mountinfo"
 	api "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -85,28 +86,37 @@ func TestParseIO(t *testing.T) {
 	}
 }
 
+// parseMounts parses lines of a mountinfo file.
+func parseMounts(t *testing.T, text string) []*mountinfo.Info {
+	t.Helper()
+	mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mounts
+}
+
 func TestParseDiskStats(t *testing.T) {
 	all := parseDiskStats([]byte("   8       0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n" +
 		" 8 1 sda1 0 0 8 1500 0 0 0 0 0 0 0\n 253 0 dm-0 1 1 1 1 1 1 1 1 1 1 1\n" +
 		" 253 1 dm-1 0 0 0 0 0 0 0 0 0 0 0\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n" +
 		" 8 2 short 1 2 3\n x 2 nonsense 1 2 3 4 5 6 7 8 9 10 11\n"))
-	on := findMounted(all, []byte("27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"+
+	mounts := parseMounts(t, "27 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"+
 		"28 27 0:45 /@ /data rw - btrfs /dev/dm-0 rw\n29 27 7:0 / /snap ro - squashfs /dev/loop0 ro\n"+
 		"30 27 253:1 / /var/my\\040lib rw - xfs /dev/mapper/vg-var rw\n"+
 		"31 27 253:1 /a /var/b rw - xfs /dev/mapper/vg-var rw\n"+
-		"32 27 0:22 / /sys rw - sysfs sysfs rw\nnonsense\n"), "/var/my lib/kubelet")
-	if on == nil || on.source != "/dev/mapper/vg-var" {
-		t.Errorf("the directory: got on %+v, want on the volume var", on)
+		"32 27 0:22 / /sys rw - sysfs sysfs rw\n")
+	if on := findMounted(all, mounts, "/var/my lib/kubelet"); on != mounts[3] {
+		t.Errorf("the directory: got on %+v, want on %+v", on, mounts[3])
 	}
 	type counts = [countsOfDevice]uint64
 	want := []blockDevice{
 		{path: "/dev/sda", mountedAs: "/dev/sda", major: 8, counts: counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
-		{path: "/dev/sda1", mountedAs: "/dev/sda1", major: 8, minor: 1, mount: &mount{"/", "ext4", "/dev/sda1"},
+		{path: "/dev/sda1", mountedAs: "/dev/sda1", major: 8, minor: 1, mount: mounts[0],
 			counts: counts{sectorsRead: 8, readTime: 1500}},
-		{path: "/dev/dm-0", mountedAs: "/dev/dm-0", major: 253, mount: &mount{"/data", "btrfs", "/dev/dm-0"},
+		{path: "/dev/dm-0", mountedAs: "/dev/dm-0", major: 253, mount: mounts[1],
 			counts: counts{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
-		{path: "/dev/dm-1", mountedAs: "/dev/mapper/vg-var", major: 253, minor: 1,
-			mount: &mount{"/var/my lib", "xfs", "/dev/mapper/vg-var"}},
+		{path: "/dev/dm-1", mountedAs: "/dev/mapper/vg-var", major: 253, minor: 1, mount: mounts[3]},
 		{path: "/dev/loop0", mountedAs: "/dev/loop0", major: 7},
 	}
 	if !reflect.DeepEqual(all, want) {
@@ -191,7 +201,7 @@ func FuzzParsers(f *testing.F) {
 		}
 		parseIOStat(text)
 		parseBlkio(nil, text, true)
-		findMounted(parseDiskStats(text), text, "/")
+		parseDiskStats(text)
 		if id := containerID(string(text)); strings.ContainsAny(id, "/.\x00") {
 			t.Errorf("got the ID %q, want one without a path", id)
 		}
