@@ -54,7 +54,6 @@ func readCPUV1(dir string, u *Usage) {
 
 func readMemoryV1(dir string, d Detail, u *Usage) {
 	u.Memory, u.HasMemory = readUint(filepath.Join(dir, "memory.usage_in_bytes"))
-	u.MemoryLimit, u.SwapLimit = unlimited, unlimited
 	readKeyed(filepath.Join(dir, "memory.stat"), map[string]*uint64{ // total_ includes the cgroups below
 		"total_cache":         &u.Cache,
 		"total_rss":           &u.RSS,
@@ -68,12 +67,8 @@ func readMemoryV1(dir string, d Detail, u *Usage) {
 		"total_pgmajfault":    &u.Tree.MajorFaults,
 	})
 	u.WorkingSet = less(u.Memory, u.InactiveFile)
-	if limit, ok := readUint(filepath.Join(dir, "memory.limit_in_bytes")); ok {
-		u.MemoryLimit = limit
-	}
-	if limit, ok := readUint(filepath.Join(dir, "memory.memsw.limit_in_bytes")); ok {
-		u.SwapLimit = limit
-	}
+	u.MemoryLimit = readLimit(filepath.Join(dir, "memory.limit_in_bytes"))
+	u.SwapLimit = readLimit(filepath.Join(dir, "memory.memsw.limit_in_bytes"))
 	if d != Full {
 		return
 	}

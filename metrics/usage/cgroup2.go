@@ -41,7 +41,6 @@ func readCPUV2(dir string, u *Usage) {
 }
 
 func readMemoryV2(dir string, d Detail, u *Usage) {
-	u.MemoryLimit, u.SwapLimit = unlimited, unlimited
 	reclaim := &u.Events.Reclaim
 	u.HasMemory = readKeyed(filepath.Join(dir, "memory.stat"), map[string]*uint64{
 		"anon":                    &u.RSS,
@@ -66,12 +65,8 @@ func readMemoryV2(dir string, d Detail, u *Usage) {
 	}
 	u.WorkingSet = less(u.Memory, u.InactiveFile)
 	u.Swap, _ = readUint(filepath.Join(dir, "memory.swap.current"))
-	if limit, ok := readUint(filepath.Join(dir, "memory.max")); ok {
-		u.MemoryLimit = limit
-	}
-	if limit, ok := readUint(filepath.Join(dir, "memory.swap.max")); ok {
-		u.SwapLimit = limit
-	}
+	u.MemoryLimit = readLimit(filepath.Join(dir, "memory.max"))
+	u.SwapLimit = readLimit(filepath.Join(dir, "memory.swap.max"))
 	if d != Full {
 		return
 	}

@@ -52,6 +52,14 @@ func readUint(path string) (v uint64, ok bool) {
 	return v, ok
 }
 
+// readLimit reads a limit. It is unlimited if the file is missing or contains "max".
+func readLimit(path string) uint64 {
+	if limit, ok := readUint(path); ok {
+		return limit
+	}
+	return unlimited
+}
+
 // parseUint reads a decimal number. It returns the largest number for a negative one, which
 // means "no limit" in cgroup v1.
 func parseUint(text []byte) (uint64, bool) {
