@@ -82,7 +82,7 @@ func hugePageSize(medium corev1.StorageMedium, spec *corev1.PodSpec) (int64, err
 		want = q.Value()
 	}
 	found := int64(0)
-	for size := range hugePageRequests(spec) {
+	for _, size := range hugePageRequests(spec) {
 		if want != 0 && size != want {
 			continue
 		}
@@ -98,22 +98,21 @@ func hugePageSize(medium corev1.StorageMedium, spec *corev1.PodSpec) (int64, err
 	return found, nil
 }
 
-// hugePageRequests iterates over the page sizes that a pod requests.
-func hugePageRequests(spec *corev1.PodSpec) func(yield func(int64) bool) {
-	return func(yield func(int64) bool) {
-		var lists []corev1.ResourceList
-		if spec.Resources != nil {
-			lists = append(lists, spec.Resources.Requests)
-		}
-		for _, c := range podutil.Containers(spec) {
-			lists = append(lists, c.Resources.Requests)
-		}
-		for _, list := range lists {
-			for name := range list {
-				if size, ok := podutil.HugePageSize(name); ok && !yield(size) {
-					return
-				}
+// hugePageRequests returns the page sizes that a pod requests. A size may be there several times.
+func hugePageRequests(spec *corev1.PodSpec) (sizes []int64) {
+	var lists []corev1.ResourceList
+	if spec.Resources != nil {
+		lists = append(lists, spec.Resources.Requests)
+	}
+	for _, c := range podutil.Containers(spec) {
+		lists = append(lists, c.Resources.Requests)
+	}
+	for _, list := range lists {
+		for name := range list {
+			if size, ok := podutil.HugePageSize(name); ok {
+				sizes = append(sizes, size)
 			}
 		}
 	}
+	return sizes
 }
