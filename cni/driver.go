@@ -296,12 +296,7 @@ func (r *Record) runtimeConf(a *Attachment, netns string) *libcni.RuntimeConf {
 }
 
 // name returns the network's name as users know it.
-func (a *Attachment) name() string {
-	if a.Label != "" {
-		return a.Label
-	}
-	return a.Network
-}
+func (a *Attachment) name() string { return cmp.Or(a.Label, a.Network) }
 
 // flatten writes a network as one list: plugins that came from other files are in it, and args as args.cni of each.
 func flatten(n *Network, args map[string]any) (json.RawMessage, error) {

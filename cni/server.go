@@ -2,6 +2,7 @@ package cni
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -357,10 +358,7 @@ func failure(version string, err error) []byte {
 	}
 	// containerd treats a failed DEL with these words in its message as a success, and the network would leak.
 	message := strings.ReplaceAll(err.Error(), "not found", "missing")
-	if version == "" {
-		version = "1.0.0"
-	}
-	_ = json.NewEncoder(&b).Encode(map[string]any{"cniVersion": version, "code": code, "msg": message})
+	_ = json.NewEncoder(&b).Encode(map[string]any{"cniVersion": cmp.Or(version, "1.0.0"), "code": code, "msg": message})
 	return b.Bytes()
 }
 

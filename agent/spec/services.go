@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -44,10 +45,7 @@ func addService(vars *environment, s *corev1.Service) error {
 	}
 	for i, p := range s.Spec.Ports {
 		number := strconv.Itoa(int(p.Port))
-		protocol := strings.ToLower(string(p.Protocol))
-		if protocol == "" {
-			protocol = "tcp"
-		}
+		protocol := cmp.Or(strings.ToLower(string(p.Protocol)), "tcp")
 		url := protocol + "://" + hostPort(ip, number)
 		prefix := "_PORT_" + number + "_" + strings.ToUpper(protocol)
 		port := map[string]string{prefix: url, prefix + "_PROTO": protocol, prefix + "_PORT": number, prefix + "_ADDR": ip}

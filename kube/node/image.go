@@ -19,10 +19,8 @@ func imageList(images []*runtimeapi.Image, limit int) []corev1.ContainerImage {
 		return len(i.RepoDigests)+len(i.RepoTags) == 0
 	})
 	slices.SortStableFunc(sorted, func(a, b *runtimeapi.Image) int {
-		if c := cmp.Compare(b.Size, a.Size); c != 0 {
-			return c
-		}
-		return slices.Compare(a.RepoDigests, b.RepoDigests) // a stable order for images of the same size
+		// Digests give images of the same size a stable order.
+		return cmp.Or(cmp.Compare(b.Size, a.Size), slices.Compare(a.RepoDigests, b.RepoDigests))
 	})
 	if limit >= 0 && len(sorted) > limit {
 		sorted = sorted[:limit]

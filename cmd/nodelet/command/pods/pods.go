@@ -7,6 +7,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,12 +131,7 @@ func target(ctx context.Context, client *podapi.Client, namespace, name, contain
 	if slices.ContainsFunc(found, func(other *corev1.Pod) bool { return other.Namespace != p.Namespace }) {
 		return server.Container{}, fmt.Errorf("%d pods are called %s: name the namespace with -n", len(found), name)
 	}
-	if container == "" {
-		container = p.Annotations["kubectl.kubernetes.io/default-container"]
-	}
-	if container == "" {
-		container = p.Spec.Containers[0].Name
-	}
+	container = cmp.Or(container, p.Annotations["kubectl.kubernetes.io/default-container"], p.Spec.Containers[0].Name)
 	if _, c := podutil.Container(&p.Spec, container); c == nil {
 		return server.Container{}, fmt.Errorf("pod %s has no container %s; its containers are %s",
 			name, container, strings.Join(containers(p), ", "))
