@@ -82,9 +82,7 @@ func (w *worker) explain(p plan.Plan) *Explanation {
 	e.Reason, e.Message = p.Status.Reason, p.Status.Message
 	e.stops(p.Ending, p.Released)
 	e.Ends = ends(p.Status, memory)
-	for _, c := range p.Status.Conditions {
-		e.Ready = e.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	}
+	e.Ready = podutil.IsTrue(p.Status, corev1.PodReady)
 	for _, s := range p.Steps {
 		e.Waits = append(e.Waits, Wait{For: s.String(), Why: memory.Progress(s), Since: &now})
 	}

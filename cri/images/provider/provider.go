@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,12 +135,7 @@ type fetched struct {
 }
 
 func (p *provider) serves(repository string) bool {
-	for _, pattern := range p.patterns {
-		if pattern.Matches(repository) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.patterns, func(q images.Pattern) bool { return q.Matches(repository) })
 }
 
 // ask returns the cached answer, or else runs the program. The service account may be known also with an error. What

@@ -27,9 +27,7 @@ func prepareConfigMap(c *corev1.ConfigMap) error {
 // prepareSecret changes a Secret of a manifest into what the API server would store: stringData is moved into data.
 func prepareSecret(s *corev1.Secret) error {
 	s.TypeMeta, s.ObjectMeta = metav1.TypeMeta{}, clean(s.ObjectMeta)
-	if s.Type == "" {
-		s.Type = corev1.SecretTypeOpaque
-	}
+	orElse(&s.Type, corev1.SecretTypeOpaque)
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
