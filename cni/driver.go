@@ -10,7 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -220,7 +220,7 @@ func (d *Driver) fromCache(sandbox string) *Record {
 		})
 	}
 	made := rec.Attachments
-	sort.SliceStable(made, func(i, j int) bool { return made[i].IfName < made[j].IfName })
+	slices.SortStableFunc(made, func(a, b Attachment) int { return cmp.Compare(a.IfName, b.IfName) })
 	return rec
 }
 
@@ -233,7 +233,7 @@ func (d *Driver) detach(ctx context.Context, rec *Record, netns string) error {
 		netns = ""
 	}
 	var errs []error
-	for i := len(rec.Attachments) - 1; i >= 0; i-- {
+	for i := range slices.Backward(rec.Attachments) {
 		a := &rec.Attachments[i]
 		n, err := parseNetwork(a.Config)
 		if err == nil {
