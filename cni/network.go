@@ -91,10 +91,10 @@ func parseList(dir string, text []byte) (list *Network, err error) {
 // extend adds the plugins to a list that are in the directory with its name.
 func extend(list *Network, dir string) error {
 	files, err := configFiles(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
 		return err
 	}
 	for _, f := range files {
