@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -55,11 +54,8 @@ func checkPair(c *tls.Certificate) (err error) {
 	if c.Leaf, err = x509.ParseCertificate(c.Certificate[0]); err != nil {
 		return err
 	}
-	public, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(public, c.Leaf.RawSubjectPublicKeyInfo) {
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(c.Leaf.PublicKey) {
 		return errors.New("the certificate is for another key")
 	}
 	return nil
