@@ -11,30 +11,15 @@ import (
 )
 
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, at place) {
-	in, err := at.named()
-	q := r.URL.Query()
-	var o StreamOptions
-	if err == nil {
-		o, err = streamOptions(q)
-	}
-	to := ""
-	if err == nil {
-		to, err = s.cfg.Agent.Exec(r.Context(), in, q["command"], o)
-	}
-	s.command(w, r, at, "exec", o, to, err)
+	s.command(w, r, at, "exec", func(in Container, o StreamOptions) (string, error) {
+		return s.cfg.Agent.Exec(r.Context(), in, r.URL.Query()["command"], o)
+	})
 }
 
 func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, at place) {
-	in, err := at.named()
-	var o StreamOptions
-	if err == nil {
-		o, err = streamOptions(r.URL.Query())
-	}
-	to := ""
-	if err == nil {
-		to, err = s.cfg.Agent.Attach(r.Context(), in, o)
-	}
-	s.command(w, r, at, "attach", o, to, err)
+	s.command(w, r, at, "attach", func(in Container, o StreamOptions) (string, error) {
+		return s.cfg.Agent.Attach(r.Context(), in, o)
+	})
 }
 
 func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at place) {
@@ -56,9 +41,19 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, at pla
 	})
 }
 
-// command connects the client of an exec or attach with the runtime at to, or answers with the error.
-func (s *Server) command(w http.ResponseWriter, r *http.Request, at place, kind string, o StreamOptions, to string,
-	err error) {
+// command connects the client of an exec or attach with the runtime at the URL that open returns, or answers with the
+// error.
+func (s *Server) command(w http.ResponseWriter, r *http.Request, at place, kind string,
+	open func(Container, StreamOptions) (string, error)) {
+	in, err := at.named()
+	var o StreamOptions
+	if err == nil {
+		o, err = streamOptions(r.URL.Query())
+	}
+	to := ""
+	if err == nil {
+		to, err = open(in, o)
+	}
 	s.stream(w, r, to, err, func(target *url.URL) error {
 		if !s.cfg.Streams.WebSockets || !speaks(r, remotecommand.StreamProtocolV5Name) {
 			return s.pipe(target, false).serve(w, r)
