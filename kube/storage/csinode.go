@@ -285,11 +285,7 @@ func annotate(n *storagev1.CSINode) {
 func (s *Storage) labelNode(ctx context.Context, drivers func() []NodeDriver) error {
 	s.csiNode.Lock() // two drivers that register at once write one annotation
 	defer s.csiNode.Unlock()
-	node := &corev1.Node{}
-	if err := s.get(ctx, s.cfg.Core, "nodes", "", s.cfg.NodeName, node); err != nil {
-		return err
-	}
-	ids, err := nodeIDs(node)
+	node, ids, err := s.nodeAndIDs(ctx)
 	if err != nil {
 		return err
 	}
@@ -332,16 +328,22 @@ func (d NodeDriver) addLabels(labels, ofNode map[string]string) error {
 func (s *Storage) removeID(ctx context.Context, driver string) error {
 	s.csiNode.Lock()
 	defer s.csiNode.Unlock()
-	node := &corev1.Node{}
-	if err := s.get(ctx, s.cfg.Core, "nodes", "", s.cfg.NodeName, node); err != nil {
-		return err
-	}
-	ids, err := nodeIDs(node)
+	_, ids, err := s.nodeAndIDs(ctx)
 	if _, there := ids[driver]; err != nil || !there {
 		return err
 	}
 	delete(ids, driver)
 	return s.patchNode(ctx, map[string]string{}, ids)
+}
+
+// nodeAndIDs reads the Node and the node IDs that it names, by driver.
+func (s *Storage) nodeAndIDs(ctx context.Context) (*corev1.Node, map[string]string, error) {
+	node := &corev1.Node{}
+	if err := s.get(ctx, s.cfg.Core, "nodes", "", s.cfg.NodeName, node); err != nil {
+		return nil, nil, err
+	}
+	ids, err := nodeIDs(node)
+	return node, ids, err
 }
 
 // nodeIDs returns the node IDs that the Node names, by driver.
