@@ -108,7 +108,8 @@ func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 		return nil, err
 	}
 	config := plainConfig(in, envs)
-	if config.Command, config.Args, err = commandLine(in, lookupIn(envs)); err != nil {
+	lookup := lookupIn(envs)
+	if config.Command, config.Args, err = commandLine(in, lookup); err != nil {
 		return nil, err
 	}
 	if config.Annotations, err = containerAnnotations(in); err != nil {
@@ -117,7 +118,7 @@ func container(in *ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	if config.Devices, err = devices(in); err != nil {
 		return nil, err
 	}
-	if config.Mounts, err = mounts(in, envs); err != nil {
+	if config.Mounts, err = mounts(in, lookup); err != nil {
 		return nil, err
 	}
 	if config.StopSignal, err = podutil.StopSignal(in.Container); err != nil {

@@ -66,9 +66,8 @@ func SubPaths(in *ContainerInput) ([]SubPath, error) {
 
 // mounts lists the container's mounts: those of device plugins, its volumes, the managed /etc/hosts, and the file for
 // its termination message.
-func mounts(in *ContainerInput, envs []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
+func mounts(in *ContainerInput, lookup func(string) (string, bool)) ([]*runtimeapi.Mount, error) {
 	c := in.Container
-	lookup := lookupIn(envs)
 	var out []*runtimeapi.Mount
 	for _, m := range in.Devices.Mounts {
 		out = append(out, &runtimeapi.Mount{ContainerPath: m.ContainerPath, HostPath: m.HostPath, Readonly: m.Readonly})
