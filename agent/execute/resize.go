@@ -44,7 +44,14 @@ func (x *resizes) container(ctx context.Context, t *Task, s podstate.Resize) (
 	if r.CpuQuota == 0 && (x.Node().CPUCFSQuota || has.Quota > 0) {
 		r.CpuQuota = noBound // else a kernel without CFS bandwidth control may have no file for it
 	}
-	return spec.EffectiveResources(t.Pod, c), x.Runtime.UpdateContainerResources(ctx, s.ID, r)
+	if err := x.Runtime.UpdateContainerResources(ctx, s.ID, r); err != nil {
+		return now, err
+	}
+	// The kernel protects the container's memory only as far as that of the pod. The pod's cgroup keeps its size.
+	if _, err := x.Cgroups.Prepare(t.Pod); err != nil {
+		return now, fmt.Errorf("protect the memory of the pod: %w", err)
+	}
+	return spec.EffectiveResources(t.Pod, c), nil
 }
 
 // mayHave returns the limits that an instance has, or any if they are not known.

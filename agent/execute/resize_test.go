@@ -53,6 +53,48 @@ func (c *usedCgroups) Resize(_ *corev1.Pod, to podstate.Size) error {
 	return c.fail
 }
 
+// resized is a runtime that resizes containers.
+type resized struct{ Runtime }
+
+func (resized) UpdateContainerResources(context.Context, string, *runtimeapi.LinuxContainerResources) error {
+	return nil
+}
+
+// protectedCgroups has the memory that the cgroup of the pod protects.
+type protectedCgroups struct {
+	podcgroups.None
+	node   *spec.Node
+	memory string
+}
+
+func (c *protectedCgroups) Prepare(pod *corev1.Pod) (*podstate.Size, error) {
+	want := spec.PodCgroup(pod, c.node)
+	c.memory = want.Unified(want.Size.Memory)["memory.low"]
+	return &want.Size, nil
+}
+
+// TestResizeOfRequestProtectsPod checks that the cgroup of a pod protects what a container requests after a resize that
+// leaves the limits, and so the size of that cgroup, as they are.
+func TestResizeOfRequestProtectsPod(t *testing.T) {
+	node := &spec.Node{CgroupV2: true, MemoryQoS: &spec.MemoryQoS{Tiered: true, PageSize: 4096}}
+	pod := func(request string) *corev1.Pod {
+		return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app",
+			Resources: corev1.ResourceRequirements{Requests: resources("1", request), Limits: resources("1", "2Gi")}}}}}
+	}
+	c := &protectedCgroups{node: node}
+	x := New(Backends{Runtime: resized{}, Cgroups: c, Node: func() *spec.Node { return node }})
+	if _, err := c.Prepare(pod("100Mi")); err != nil || c.memory != "104857600" {
+		t.Errorf("before: got %v, and %s bytes are protected, want 100Mi", err, c.memory)
+	}
+	step := podstate.Resize{ID: "app-1", Name: "app"}
+	if _, err := x.resizes.container(t.Context(), &Task{Step: step, Pod: pod("1Gi")}, step); err != nil {
+		t.Error(err)
+	}
+	if c.memory != "1073741824" {
+		t.Errorf("after the resize: %s bytes are protected, want 1Gi", c.memory)
+	}
+}
+
 // TestPodUsageComesFromItsCgroup checks that a pod's memory limit can become smaller although the runtime reports no
 // memory of pods, but not smaller than what the pod uses.
 func TestPodUsageComesFromItsCgroup(t *testing.T) {
