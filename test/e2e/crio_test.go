@@ -41,19 +41,6 @@ func TestLongCRIO(t *testing.T) {
 	})
 }
 
-// TestLongCRIOWithoutAgent restarts CRI-O while the agent that provides the pod network is away. CRI-O must know the
-// addresses of the pods after that: the agent replaces a pod without one.
-func TestLongCRIOWithoutAgent(t *testing.T) {
-	onTestbed(t, testbed.Options{Name: "crionet", Runtime: "crio", Network: "agent", AgentArgs: []string{"-v=4"}})
-	clean(t)
-	check := bystander(t)
-	stopAgent(t, unix.SIGTERM)
-	restartRuntime(t)
-	startAgent(t)
-	startTalker(t, "talker")
-	check()
-}
-
 // restartsOnCRIO runs the tests that depend on how the agent learns of an exit, and those that kill agent and runtime.
 func restartsOnCRIO(t *testing.T) {
 	t.Run("policies", TestRestartPolicy)
