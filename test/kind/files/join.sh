@@ -15,6 +15,10 @@ kubectl --kubeconfig=$conf config use-context bootstrap
 kubectl --kubeconfig=$conf config view --raw -o 'jsonpath={.clusters[0].cluster.certificate-authority-data}' |
   base64 -d > /etc/kubernetes/pki/ca.crt
 kubectl -n kube-system get configmap kubelet-config -o 'jsonpath={.data.kubelet}' > /var/lib/kubelet/config.yaml
+# As kubeadm join does: /etc/resolv.conf names the stub of systemd-resolved, which pods cannot reach.
+if ! grep -q '^resolvConf:' /var/lib/kubelet/config.yaml && systemctl is-active -q systemd-resolved; then
+  printf '\nresolvConf: /run/systemd/resolve/resolv.conf\n' >> /var/lib/kubelet/config.yaml
+fi
 args="--config=/var/lib/kubelet/config.yaml --bootstrap-kubeconfig=$conf --kubeconfig=/etc/kubernetes/kubelet.conf"
 echo "NODELET_ARGS=$args --node-labels=$labels --register-with-taints=$taints" > /etc/default/nodelet
 systemctl enable --now nodelet

@@ -91,11 +91,28 @@ func TestFiles(t *testing.T) {
 		"--image-credential-provider-config=/providers.yaml", "--image-credential-provider-bin-dir=/bin",
 	}
 	want(t, "missing", newMachine(t, nil, args...).files(t.Context()), "problem tlsCertFile, tlsPrivateKeyFile: open ",
-		"problem authentication.x509.clientCAFile: open ", "problem resolvConf: stat ",
+		"problem authentication.x509.clientCAFile: open ", "problem resolvConf: open ",
 		"problem credential providers: --image-credential-provider-config: ")
 	there := newMachine(t, map[string]string{"/etc/resolv.conf": "", "/ca.crt": "?"}, "--client-ca-file=/ca.crt")
 	want(t, "no CA", there.files(t.Context()), "problem authentication.x509.clientCAFile: /ca.crt has no certificate")
 	want(t, "none", newMachine(t, map[string]string{"/etc/resolv.conf": ""}).files(t.Context()))
+}
+
+// TestNameservers checks that the stub of systemd-resolved, which answers only on the machine itself, is named.
+func TestNameservers(t *testing.T) {
+	const file = "/etc/resolv.conf"
+	for text, lines := range map[string][]string{
+		"nameserver 127.0.0.53\nnameserver ::1\n":       {"warning /etc/resolv.conf names only this machine"},
+		"nameserver 127.0.0.53\nnameserver 192.0.2.1\n": nil,
+		"nameserver\n": {"problem resolvConf: "},
+	} {
+		want(t, text, newMachine(t, map[string]string{file: text}).files(t.Context()), lines...)
+	}
+	files := map[string]string{file: "nameserver 127.0.0.53\n", systemdResolv: "nameserver 192.0.2.1\n"}
+	if got := newMachine(t, files).files(t.Context()); len(got) != 1 || got[0].Advice != "set resolvConf: "+systemdResolv {
+		t.Errorf("got %v, want the advice to set %s", got, systemdResolv)
+	}
+	want(t, "other file", newMachine(t, files, "--resolv-conf="+systemdResolv).files(t.Context()))
 }
 
 // TestTakeoverRefused checks that a takeover names what the installation would refuse.

@@ -9,15 +9,18 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodelet/nodelet/agent/placement"
+	"github.com/nodelet/nodelet/agent/spec"
 	"github.com/nodelet/nodelet/cni"
 	"github.com/nodelet/nodelet/cni/manager"
 	"github.com/nodelet/nodelet/config"
@@ -326,8 +329,10 @@ func (m *Machine) files(context.Context) []Result {
 		check("authentication.x509.clientCAFile", err)
 	}
 	if file := *k.ResolverConfig; file != "" {
-		_, err := os.Stat(m.path(file))
-		check("resolvConf", err)
+		text, err := os.ReadFile(m.path(file))
+		conf, wrong := spec.ParseResolvConf(text)
+		check("resolvConf", cmp.Or(err, wrong))
+		all = append(all, m.nameservers(file, conf.Nameservers)...)
 	}
 	if c := provider.Settings(m.Config); c.Config != "" {
 		c.Config, c.BinDir = m.path(c.Config), m.path(c.BinDir)
@@ -335,6 +340,26 @@ func (m *Machine) files(context.Context) []Result {
 		check("credential providers", err)
 	}
 	return all
+}
+
+// systemdResolv is the file in which systemd-resolved names the nameservers of the network.
+const systemdResolv = "/run/systemd/resolve/resolv.conf"
+
+// nameservers looks for servers that pods with a network of their own can reach.
+func (m *Machine) nameservers(file string, servers []string) []Result {
+	ofMachine := func(server string) bool {
+		addr, err := netip.ParseAddr(server)
+		return err == nil && addr.IsLoopback()
+	}
+	if len(servers) == 0 || slices.ContainsFunc(servers, func(server string) bool { return !ofMachine(server) }) {
+		return nil
+	}
+	advice := "set resolvConf to a file with other nameservers"
+	if m.isIn([]string{filepath.Dir(systemdResolv)}, filepath.Base(systemdResolv)) {
+		advice = "set resolvConf: " + systemdResolv
+	}
+	return result("files", Warning, file+" names only this machine as a nameserver ("+strings.Join(servers, ", ")+
+		"): pods with dnsPolicy Default, such as CoreDNS, cannot resolve names", advice)
 }
 
 // resources computes what pods can have of the machine, as the agent does when it starts: with what is reserved, the
