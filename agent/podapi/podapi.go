@@ -77,9 +77,10 @@ var _ server.Agent = (*Server)(nil)
 // New returns a Server.
 func New(c Config) *Server { return &Server{cfg: c, checkpoint: make(chan struct{}, 1)} }
 
-// list returns what of makes of each pod, except nil.
-func (s *Server) list(ctx context.Context, of func(v agent.PodView) *corev1.Pod) (all []*corev1.Pod, err error) {
+// list returns what of makes of each pod, except nil. Without pods the list is empty, in JSON as well, and not null.
+func (s *Server) list(ctx context.Context, of func(v agent.PodView) *corev1.Pod) ([]*corev1.Pod, error) {
 	views, err := s.cfg.Pods.PodViews(ctx)
+	all := make([]*corev1.Pod, 0, len(views))
 	for _, v := range views {
 		if pod := of(v); pod != nil {
 			all = append(all, pod)

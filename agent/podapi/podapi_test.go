@@ -2,6 +2,7 @@ package podapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -47,6 +48,17 @@ func TestPodOfSource(t *testing.T) {
 		if err != nil || got.Pod.UID != "want" {
 			t.Errorf("%s: got pod %q, %v, want the other one", name, got.Pod.UID, err)
 		}
+	}
+}
+
+// TestNoPods checks that a list without pods is one in JSON, too: scripts read that of `nodelet pods -o json`.
+func TestNoPods(t *testing.T) {
+	all, err := New(Config{Pods: views{}}).Pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := json.Marshal(all); string(got) != "[]" {
+		t.Errorf("got %s, %v, want []", got, err)
 	}
 }
 
