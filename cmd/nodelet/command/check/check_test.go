@@ -295,6 +295,10 @@ func TestToolsAndLimits(t *testing.T) {
 	if results[0].Level != Problem || !strings.HasPrefix(results[0].Text, "umount is missing") || len(results) != 7 {
 		t.Errorf("tools: got %v, want umount and six others", results)
 	}
+	const nfs = "install nfs-common (nfs-utils) if pods use them" // as Debian and distributions with RPM name it
+	if last := results[len(results)-1]; last.Advice != nfs {
+		t.Errorf("got advice %q, want %q", last.Advice, nfs)
+	}
 }
 
 // TestAdviceForLimits follows the advice for two limits, and checks that the machine has both after its next boot.

@@ -150,12 +150,12 @@ func differences(c *config.Config) []string {
 	return all
 }
 
-// tool is a program that nodelet calls.
+// tool is a program that nodelet calls. pkg is its package in Debian and, in parentheses, in distributions with RPM.
 type tool struct{ program, pkg, use string }
 
 var neededTools = []tool{
-	{"mount", "mount", "volumes"},
-	{"umount", "mount", "volumes"},
+	{"mount", "mount (util-linux)", "volumes"},
+	{"umount", "mount (util-linux)", "volumes"},
 }
 
 var otherTools = []tool{
@@ -163,8 +163,8 @@ var otherTools = []tool{
 	{"mkfs.ext4", "e2fsprogs", "block devices with ext4"},
 	{"fsck", "util-linux", "block devices with a file system"},
 	{"mkfs.xfs", "xfsprogs", "block devices with xfs"},
-	{"iscsiadm", "open-iscsi", "iscsi volumes"},
-	{"mount.nfs", "nfs-common", "nfs volumes"},
+	{"iscsiadm", "open-iscsi (iscsi-initiator-utils)", "iscsi volumes"},
+	{"mount.nfs", "nfs-common (nfs-utils)", "nfs volumes"},
 }
 
 func (m *Machine) tools(context.Context) []Result {
