@@ -253,9 +253,11 @@ func TestMirrorRetries(t *testing.T) {
 // TestMirrorSlowWebhook checks that a mirror pod for which the API server needs a minute, because a webhook does not
 // answer it, is replaced, and that others do not wait for it.
 func TestMirrorSlowWebhook(t *testing.T) {
-	withMirrors(t, nil, func(b *mirrorBench) {
-		b.server.Put(mirrorFor("slow", "0"))
-		b.server.Intercept(func(r *http.Request) *apierrors.StatusError {
+	var listed chan struct{} // the API server answers
+	withMirrors(t, func(server *apitest.Server) {
+		listed = make(chan struct{})
+		server.Put(mirrorFor("slow", "0"))
+		server.Intercept(func(r *http.Request) *apierrors.StatusError {
 			body, _ := io.ReadAll(r.Body)
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			if r.Method == http.MethodDelete || r.Method == http.MethodPost && bytes.Contains(body, []byte("slow")) {
@@ -265,9 +267,13 @@ func TestMirrorSlowWebhook(t *testing.T) {
 					return apierrors.NewTimeoutError("the client has not waited", 0)
 				}
 			}
+			<-listed
 			return nil
 		})
+	}, func(b *mirrorBench) {
 		b.static <- []*corev1.Pod{podOf(SourceFile, "slow", "1")}
+		synctest.Wait()
+		close(listed)
 		synctest.Wait()
 		b.static <- []*corev1.Pod{podOf(SourceFile, "slow", "1"), podOf(SourceFile, "s", "2")}
 		b.wantHash("s", "2")
