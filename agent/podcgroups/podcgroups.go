@@ -24,17 +24,22 @@ import (
 // noBound removes a limit; for the kernel, 0 means no change.
 const noBound = -1
 
+// removeTimeout bounds an attempt to remove a cgroup. A process that is stuck in the kernel cannot be killed: the error
+// names it.
+const removeTimeout = 30 * time.Second
+
 // Cgroups is the cgroups of pods in one hierarchy.
 type Cgroups struct {
-	tree *cgroups.Tree
-	node func() *spec.Node
-	done func(operation string, took time.Duration)
+	tree          *cgroups.Tree
+	node          func() *spec.Node
+	done          func(operation string, took time.Duration)
+	removeTimeout time.Duration
 }
 
 // New returns the cgroups of pods in tree. node returns the node's facts. done receives each operation: create, update
 // or destroy.
 func New(tree *cgroups.Tree, node func() *spec.Node, done func(operation string, took time.Duration)) *Cgroups {
-	return &Cgroups{tree: tree, node: node, done: done}
+	return &Cgroups{tree: tree, node: node, done: done, removeTimeout: removeTimeout}
 }
 
 // count counts an operation that began at a time.
@@ -135,6 +140,8 @@ func (c *Cgroups) ContainerMemory(pod *corev1.Pod, id string) (bytes uint64, ok 
 // Remove removes the cgroup of the pod and kills what still runs in it.
 func (c *Cgroups) Remove(ctx context.Context, pod *corev1.Pod) error {
 	defer c.count("destroy", time.Now())
+	ctx, cancel := context.WithTimeout(ctx, c.removeTimeout)
+	defer cancel()
 	var errs []error
 	for _, class := range classes(pod) {
 		errs = append(errs, c.tree.RemovePod(ctx, cgroups.Pod{UID: pod.UID, QOS: class}))

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -168,4 +170,38 @@ func removeCgroups(t *testing.T, root string) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestRemoveNamesProcesses checks that an attempt to remove a cgroup ends although a process in it does not, with an
+// error that names the process.
+func TestRemoveNamesProcesses(t *testing.T) {
+	tree, mounts := newTree(t)
+	c := New(tree, func() *spec.Node { return &spec.Node{} }, func(string, time.Duration) {})
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "stuck"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
+	}
+	if _, err := c.Prepare(pod); err != nil {
+		t.Fatal(err)
+	}
+	process := exec.CommandContext(t.Context(), "sleep", "1000")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- process.Wait() }()
+	pid := strconv.Itoa(process.Process.Pid)
+	procs := filepath.Join(mounts["pids"], c.Path(pod), "cgroup.procs")
+	if err := os.WriteFile(procs, []byte(pid), 0); err != nil {
+		t.Fatal(err)
+	}
+	c.removeTimeout = 0 // it has no time to end
+	if err := c.Remove(t.Context(), pod); err == nil || !strings.Contains(err.Error(), pid+" (") {
+		t.Errorf("got error %v, want one that names %s", err, pid)
+	}
+	c.removeTimeout = removeTimeout
+	if err := c.Remove(t.Context(), pod); err != nil {
+		t.Error(err)
+	}
+	<-ended
 }
