@@ -20,7 +20,8 @@ import (
 )
 
 // groupMark is the mark of a local volume whose files do not have the pod's fsGroup yet. Once they have, the pod may
-// change their modes: the group is not set again as long as the volume is mounted.
+// change their modes: the group is not set again as long as the volume is mounted. If the pod ends before, the other
+// pods that use the volume get the mark.
 const groupMark = "fsgroup-pending"
 
 // reservedMark is the mark of a local volume that only one pod may use, in the directory of this pod. It has the mark
@@ -93,10 +94,34 @@ func (v *FS) mountLocal(ctx context.Context, p Persistent, s *corev1.LocalVolume
 	if err != nil || !pending {
 		return m, err
 	}
-	if err := v.Own(ctx, p.Pod, m.HostPath); err != nil {
-		return Mounted{}, err
+	if !p.ReadOnly { // it has the mark of another pod
+		if err := v.Own(ctx, p.Pod, m.HostPath); err != nil {
+			return Mounted{}, err
+		}
 	}
 	return m, clearMark(pod, on, groupMark)
+}
+
+// passGroup leaves the change of a volume's group, if it has not ended, to the other pods that use the volume: to their
+// next refresh. The volume is not mounted for this pod any more.
+func (v *FS) passGroup(pod *os.File, uid types.UID, on OnDisk) error {
+	pending, err := hasMark(pod, on, groupMark)
+	if err != nil || !pending {
+		return err
+	}
+	others, err := v.mountsElsewhere(on, uid)
+	if err != nil {
+		return err
+	}
+	for _, m := range others {
+		other := filepath.Base(strings.TrimSuffix(m.Mountpoint, "/"+on.path()))
+		err := v.inPod(types.UID(other), func(pod *os.File) error { return setMark(pod, on, groupMark) })
+		if err != nil { // a full disk must not keep a pod from terminating
+			v.log.Warn("cannot leave a volume to another pod whose fsGroup not all of its files have",
+				"podUID", other, "volume", on.Name, "err", err)
+		}
+	}
+	return nil
 }
 
 // localMount returns how to mount a local volume. first reports whether no other pod uses it. device is nil for a
@@ -243,20 +268,24 @@ func (v *FS) leaveDevice(pod types.UID, on OnDisk) error {
 // elsewhere returns a mount of the volume for another pod, or nil. A mount that is not the volume's is passed over: a
 // PersistentVolume of the same name, which has been deleted, may be mounted yet.
 func (v *FS) elsewhere(on OnDisk, pod types.UID, isVolume func(*mountinfo.Info) bool) (*mountinfo.Info, error) {
+	found, err := v.mountsElsewhere(on, pod)
+	if i := slices.IndexFunc(found, isVolume); i >= 0 {
+		return found[i], err
+	}
+	return nil, err
+}
+
+// mountsElsewhere returns the mounts for other pods of volumes with this name.
+func (v *FS) mountsElsewhere(on OnDisk, pod types.UID) ([]*mountinfo.Info, error) {
 	pods, err := filepath.EvalSymlinks(v.podsDir)
 	if err != nil {
 		return nil, err
 	}
 	own := filepath.Join(pods, string(pod), on.path())
-	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
-		hit := m.Mountpoint != own && strings.HasPrefix(m.Mountpoint, pods+"/") &&
-			strings.HasSuffix(m.Mountpoint, "/"+on.path()) && isVolume(m)
-		return !hit, hit
+	return mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return m.Mountpoint == own || !strings.HasPrefix(m.Mountpoint, pods+"/") ||
+			!strings.HasSuffix(m.Mountpoint, "/"+on.path()), false
 	})
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return found[0], nil
 }
 
 // Grow grows the file system of a local device, which is mounted for the pod, to the size of the device. It does

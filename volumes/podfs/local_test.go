@@ -1,7 +1,6 @@
 package podfs
 
 import (
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -324,55 +323,6 @@ func TestLocalDeviceReplaced(t *testing.T) {
 			t.Errorf("pod %d: got device %x, want %x", i, got, want)
 		}
 	}
-}
-
-// TestLocalGroupOnce checks that a pod's fsGroup is applied to a local volume once, when it is mounted: the modes that
-// the pod gives its files later stay, also after a restart of the agent. What was interrupted is continued.
-func TestLocalGroupOnce(t *testing.T) {
-	t.Parallel()
-	v := newVolumes(t)
-	disk := t.TempDir()
-	data := filepath.Join(disk, "data")
-	if err := os.WriteFile(data, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	pod := testPod()
-	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4321))}
-	p := persistent(pod, localOf(disk, nil))
-	mount := func(v *FS) {
-		t.Helper()
-		if _, err := v.MountPersistent(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mount(v)
-	if st := statPath(t, data); st.Gid != 4321 || st.Mode&0o777 != 0o660 {
-		t.Errorf("got group %d and mode %o, want 4321 and 660", st.Gid, st.Mode&0o777)
-	}
-	if err := os.Chmod(data, 0o600); err != nil { // as a database or an SSH server demands
-		t.Fatal(err)
-	}
-	mount(v)
-	restarted, err := New(Config{Root: filepath.Dir(v.podsDir), Log: v.log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mount(restarted)
-	if mode := statPath(t, data).Mode & 0o777; mode != 0o600 {
-		t.Errorf("after a refresh got mode %o, want 600, as the pod has set it", mode)
-	}
-	unmountLocal(t, v, pod.UID)
-
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := v.MountPersistent(cancelled, p); !errors.Is(err, context.Canceled) {
-		t.Fatalf("got %v from an attempt that was interrupted, want %v", err, context.Canceled)
-	}
-	mount(restarted)
-	if mode := statPath(t, data).Mode & 0o777; mode != 0o660 {
-		t.Errorf("after an interrupted attempt got mode %o, want 660", mode)
-	}
-	unmountLocal(t, v, pod.UID)
 }
 
 // TestLocalDeviceKept checks that what a device holds is never written over, and a blank one is not formatted for who

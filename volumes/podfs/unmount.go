@@ -67,7 +67,9 @@ func (v *FS) unmount(ctx context.Context, uid types.UID, on OnDisk) error {
 			return removeVolume(ctx, plugin, on)
 		})
 		if err == nil && on.Plugin == pluginname.Local {
-			err = v.devices.release(ctx, uid, on.Name, pod)
+			if err = v.devices.release(ctx, uid, on.Name, pod); err == nil {
+				err = v.passGroup(pod, uid, on)
+			}
 		}
 		if err != nil {
 			return err
