@@ -32,6 +32,9 @@ const (
 	eventLate = 10 * time.Second
 	// eventWriters is how many objects that is at most.
 	eventWriters = 4
+	// eventSlow is how long an event is tried whose requests reach the API server and take too long, which may be because
+	// of webhooks of its namespace: about as long as with the kubelet.
+	eventSlow = 2 * time.Minute
 	// eventLast bounds the writing of the held events when the agent ends.
 	eventLast     = 2 * time.Second
 	eventLifetime = time.Hour // as in the API server; an older event is of no use
@@ -245,14 +248,19 @@ func (r *Recorder) writeAll(ctx context.Context, held *batch) {
 
 // write sends one event to the API server, and retries during an outage.
 func (r *Recorder) write(ctx context.Context, event *corev1.Event, again bool) {
+	began := time.Now() // or the last outage
 	for wait := time.Second; ; wait = min(2*wait, eventRetryMax) {
 		err := r.try(ctx, event, again)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if !isOutage(err) { // no other event waits for one that the API server cannot take
-			r.refused(event, err)
+		slow := isSlow(err)
+		if !isOutage(err) || slow && time.Since(began) > eventSlow {
+			r.refused(event, err) // no other event waits for one that the API server cannot take
 			return
+		}
+		if !slow {
+			began = time.Now()
 		}
 		if time.Since(event.LastTimestamp.Time) > eventLifetime {
 			return

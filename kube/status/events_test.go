@@ -382,6 +382,41 @@ func TestServerErrorOfOneEvent(t *testing.T) {
 	})
 }
 
+// TestSlowEvent checks that an event whose requests take too long, because webhooks of its namespace do not answer,
+// does not hold up those of others for more than some minutes, but is written if that is over before.
+func TestSlowEvent(t *testing.T) {
+	for name, c := range map[string]struct {
+		took, until time.Duration
+		want        int
+	}{
+		"for good":           {time.Minute, time.Hour, 1},
+		"for a minute":       {10 * time.Second, time.Minute, 2},
+		"once, for a minute": {time.Minute, time.Minute, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, began := newFakeAPI(), time.Now()
+				api.before = func(_, path string) error {
+					if !strings.Contains(path, "/namespaces/slow/") || time.Since(began) > c.until {
+						return nil
+					}
+					time.Sleep(c.took)
+					return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+				}
+				r := runRecorder(t, api)
+				slow := podRef
+				slow.Namespace = "slow"
+				r.Event(slow, "Normal", "Started", "m")
+				r.Event(podRef, "Normal", "Started", "m")
+				time.Sleep(5 * time.Minute)
+				if got := api.eventList(); len(got) != c.want {
+					t.Errorf("after 5 minutes got %d events, want %d", len(got), c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestEventNamesFitAndDiffer(t *testing.T) {
 	c := newCorrelator("node")
 	name := func(message string) string {
