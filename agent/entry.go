@@ -156,7 +156,7 @@ func (e *entry) keepsName() bool {
 // orphaned reports whether no source knows the pod any more.
 func (e *entry) orphaned() bool { return e.stop.Is(podstate.StopOrphaned) }
 
-// admitted reports whether the pod counts as admitted, be it that it has to end or has ended.
+// admitted reports whether the pod counts as admitted, also if it has to end or has ended.
 func (e *entry) admitted() bool {
 	return e.rejected == nil && (e.admitting == nil || !e.admitting.undecided)
 }

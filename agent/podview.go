@@ -134,7 +134,7 @@ func (s *Supervisor) SyncedPods(ctx context.Context) ([]PodView, error) {
 
 // Unfinished returns the pods on the node that were not refused and have not ended: those that a source has, and those
 // that are gone from all sources, unless a source has one of their name. It is an error if the agent has just started
-// and does not know them all: who counts their devices must not take them for free.
+// and does not know them all: who counts their devices must not count them as free.
 func (s *Supervisor) Unfinished(ctx context.Context) (known, gone []*corev1.Pod, err error) {
 	complete, err := ask(ctx, s.loop, func() bool { return s.table.set.Synced })
 	if err != nil {

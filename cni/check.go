@@ -58,7 +58,7 @@ func NewChecker(c CheckerConfig) *Checker {
 // Soon makes Run check all sandboxes soon, after a change of the node's network.
 func (c *Checker) Soon() { c.soon.Set() }
 
-// Run checks until ctx ends. A change brings the next check forward, and never puts it off beyond the period.
+// Run checks until ctx ends. A change makes the next check earlier, never later.
 func (c *Checker) Run(ctx context.Context) {
 	if c.Period <= 0 {
 		return

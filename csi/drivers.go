@@ -144,7 +144,7 @@ func (a *drivers) remove(d *driver) (now *driver, changed bool) {
 	return now, now != before
 }
 
-// doubt makes the next answer of a registration news, and reports whether it serves.
+// doubt makes the next answer of a registration count as a change, and reports whether it serves.
 func (a *drivers) doubt(d *driver) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +152,7 @@ func (a *drivers) doubt(d *driver) bool {
 	return a.serving(d.name) == d
 }
 
-// unreport makes the next answer of a registration news. mu is held.
+// unreport makes the next answer of a registration count as a change. mu is held.
 func (d *driver) unreport() { d.info = DriverInfo{Name: d.name} }
 
 // retire closes a driver's connection when its calls have ended.

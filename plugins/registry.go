@@ -126,8 +126,8 @@ func (r *Registry) forget(socket string) {
 	delete(r.served, socket)
 }
 
-// Run registers and dismisses plugins until ctx ends. While it cannot watch the directory, normally for want of an
-// inotify instance, it polls and tries to watch again.
+// Run registers and dismisses plugins until ctx ends. While it cannot watch the directory, normally because no
+// inotify instance is free, it polls and tries to watch again.
 func (r *Registry) Run(ctx context.Context) {
 	known := map[string]*plugin{}
 	defer func() {

@@ -183,7 +183,7 @@ func excess(all []*pendingConn) *pendingConn {
 	return found
 }
 
-// close closes a connection without the farewell of TLS, which can wait for the peer. p.mu is held.
+// close closes a connection without close_notify, which can wait for the peer. p.mu is held.
 func (p *pending) close(c *pendingConn) {
 	p.forget(c)
 	_ = c.Conn.Close()

@@ -110,7 +110,7 @@ func (v *inventory) assume(r *reservation) {
 	}
 }
 
-// assumeOthers has a pod for which devices were chosen, and then those that were assumed to get these, count on others.
+// assumeOthers makes a pod for which devices were chosen, and then those that were assumed to get these, expect others.
 // mu is held.
 func (v *inventory) assumeOthers(chooser *reservation, name string, chosen []string) {
 	v.assume(chooser)
