@@ -151,7 +151,7 @@ func complaint(stderr *program.Output) string {
 	if len(stderr.Bytes()) == 0 {
 		return ""
 	}
-	return "; it complained: " + excerpt(stderr.Bytes())
+	return "; its standard error: " + excerpt(stderr.Bytes())
 }
 
 // excerpt quotes the beginning of untrusted text.

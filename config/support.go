@@ -108,7 +108,7 @@ func (k *setting) asksForNothing(value any) bool {
 func (c *Config) Missing(accepted ...string) error {
 	for _, w := range c.Warnings {
 		if w.Breaks != "" && !slices.Contains(accepted, w.Field) && !slices.Contains(c.AcceptMissing, w.Field) {
-			return fmt.Errorf("%s has no effect in nodelet: %s; to go on nevertheless add --accept-missing=%s",
+			return fmt.Errorf("%s has no effect in nodelet: %s; to start anyway, add --accept-missing=%s",
 				w.Setting(), w.Breaks, w.Field)
 		}
 	}

@@ -187,7 +187,7 @@ func TestMissing(t *testing.T) {
 	const off = "qosReserved: {memory: 50%}\nhairpinMode: none\n"
 	const text = off + "featureGates: {QOSReserved: true}\n"
 	want := "qosReserved has no effect in nodelet: the memory requests of pods are not reserved; " +
-		"to go on nevertheless add --accept-missing=qosReserved"
+		"to start anyway, add --accept-missing=qosReserved"
 	if err := mustLoad(t, text).Missing(); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -61,7 +61,7 @@ func (c *CSI) dismiss(ctx context.Context, d *driver) {
 	switch {
 	case !changed:
 	case now != nil:
-		c.log.Info("CSI driver unregistered, an earlier registration serves again", "driver", d.name)
+		c.log.Info("CSI driver unregistered, an earlier registration is used again", "driver", d.name)
 		c.background.Begin(func() { c.reportAgain(now) })
 	default:
 		c.log.Info("CSI driver unregistered", "driver", d.name)

@@ -91,7 +91,7 @@ func (k *kubeletFile) save() {
 	k.failed, k.tried = k.file.Save(k.entries), time.Now()
 	k.changed = k.failed != nil
 	if k.failed != nil && (before == nil || before.Error() != k.failed.Error()) {
-		k.log.Warn("cannot record for the kubelet what is allocated to pods; one that follows may refuse pods that run",
-			"err", k.failed)
+		k.log.Warn("cannot record for the kubelet what is allocated to pods; "+
+			"a kubelet that replaces nodelet may refuse pods that are running", "err", k.failed)
 	}
 }

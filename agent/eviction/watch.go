@@ -156,8 +156,8 @@ func (w *watch) softEnds() bool {
 
 // passOver lets later evictions choose other pods than this one, which has not ended in time.
 func (w *watch) passOver(pod *corev1.Pod) {
-	w.cfg.Log.Warn("evicted pod has not released its resources, it is passed over", "pod", podutil.Name(pod),
-		"podUID", pod.UID)
+	w.cfg.Log.Warn("evicted pod has not released its resources, evicting other pods if the node is still short",
+		"pod", podutil.Name(pod), "podUID", pod.UID)
 	w.stuck[pod.UID] = true
 	w.answersFrom = time.Now().Add(-silence)
 }

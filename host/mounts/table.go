@@ -54,7 +54,7 @@ func Others(path string) (points []string, err error) {
 	}
 	i := slices.IndexFunc(all, func(m *mountinfo.Info) bool { return uint64(m.ID) == st.Mnt_id })
 	if i < 0 {
-		return nil, fmt.Errorf("find other mounts of what is mounted on %s: it has just been unmounted", path)
+		return nil, fmt.Errorf("find other mounts of the file system at %s: it has just been unmounted", path)
 	}
 	for j, m := range all {
 		if j != i && m.Major == all[i].Major && m.Minor == all[i].Minor && m.Root == all[i].Root {

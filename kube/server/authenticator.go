@@ -134,7 +134,7 @@ func certificateUID(c *x509.Certificate) (uid string, err error) {
 		}
 		text, is := name.Value.(string)
 		if !is || text == "" || uid != "" {
-			return "", fmt.Errorf("client certificate of %q: want one UID that is a text", short(c.Subject.CommonName))
+			return "", fmt.Errorf("client certificate of %q: it must have one UID, as text", short(c.Subject.CommonName))
 		}
 		uid = text
 	}

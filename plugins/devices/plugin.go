@@ -194,7 +194,7 @@ func (d *Devices) listed(p *plugin, list []*api.Device) {
 	d.mu.Unlock()
 	if changed {
 		if len(repeated) > 0 {
-			d.log.Warn("device plugin lists devices several times; each counts once, as unhealthy if one entry says so",
+			d.log.Warn("device plugin lists devices several times; each counts once; it is unhealthy if any entry says so",
 				"resource", p.resource, "devices", repeated)
 		}
 		d.log.Info("device plugin has listed its devices", "resource", p.resource, "all", len(next), "healthy", healthy)

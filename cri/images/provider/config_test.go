@@ -162,9 +162,9 @@ func TestStartFails(t *testing.T) {
 		{"empty", "bin", config + w.path("empty") + " has no file"},
 		{"none.yaml", "bin", config + w.path("none.yaml") + ": providers: the list is empty"},
 		{"typo.yaml", "bin", config + w.path("typo.yaml") + ": providers[0].apiVersion"},
-		{"away.yaml", "bin", bin + "credential provider away has no program"},
-		{"directory.yaml", "bin", bin + "credential provider sub has no program"},
-		{"config.yaml", "nowhere", bin + "credential provider login has no program"},
+		{"away.yaml", "bin", bin + "credential provider away has no executable program"},
+		{"directory.yaml", "bin", bin + "credential provider sub has no executable program"},
+		{"config.yaml", "nowhere", bin + "credential provider login has no executable program"},
 	} {
 		o := Options{Tokens: true}
 		if tc.config != "" {

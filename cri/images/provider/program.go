@@ -47,9 +47,8 @@ func find(dir string, c config.CredentialProvider) (*program, error) {
 	}
 	path, err := exec.LookPath(filepath.Join(dir, c.Name))
 	if err != nil {
-		return nil, fmt.Errorf("credential provider %s has no program there that can be run: %w; "+
-			"install it or take the provider "+
-			"out of the configuration", c.Name, err)
+		return nil, fmt.Errorf("credential provider %s has no executable program: %w; "+
+			"install it or take the provider out of the configuration", c.Name, err)
 	}
 	p := &program{name: c.Name, path: path, apiVersion: c.APIVersion, args: c.Args, limit: runTime}
 	for _, e := range c.Env {

@@ -85,7 +85,7 @@ func Unmarshal(text []byte) ([]Claim, error) {
 	}
 	var d data
 	if err := json.Unmarshal([]byte(f.Data), &d); err != nil {
-		return nil, fmt.Errorf("no JSON of the kubelet's form in Data: %w", err)
+		return nil, fmt.Errorf("Data is not JSON in the kubelet's format: %w", err)
 	}
 	seen := map[string]bool{}
 	for _, c := range d.ClaimInfoStateList {
