@@ -202,11 +202,3 @@ func applyFlags(c *KubeletConfiguration, values flagValues) error {
 	}
 	return nil
 }
-
-func mergedGates(file, flags map[string]bool) map[string]bool {
-	merged := map[string]bool{}
-	for _, m := range []map[string]bool{file, flags} {
-		maps.Copy(merged, m)
-	}
-	return merged
-}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -45,7 +46,10 @@ func LoadIn(dir string, args []string) (*Config, error) {
 		return nil, err
 	}
 	if gates, ok := flags["feature-gates"].(map[string]bool); ok {
-		kubelet.FeatureGates = mergedGates(kubelet.FeatureGates, gates) // some defaults depend on them
+		if kubelet.FeatureGates == nil {
+			kubelet.FeatureGates = map[string]bool{}
+		}
+		maps.Copy(kubelet.FeatureGates, gates) // some defaults depend on them
 	}
 	setDefaults(kubelet)
 	if err := applyFlags(kubelet, flags); err != nil {
