@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -36,11 +37,8 @@ func (o Origin) makeStatic(pod *corev1.Pod, hash string) error {
 // annotations.
 func clean(m metav1.ObjectMeta) metav1.ObjectMeta {
 	c := metav1.ObjectMeta{
-		Name: m.Name, Namespace: m.Namespace, UID: m.UID,
+		Name: m.Name, Namespace: cmp.Or(m.Namespace, metav1.NamespaceDefault), UID: m.UID,
 		Labels: m.Labels, Annotations: m.Annotations, Finalizers: m.Finalizers,
-	}
-	if c.Namespace == "" {
-		c.Namespace = metav1.NamespaceDefault
 	}
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
