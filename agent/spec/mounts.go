@@ -10,7 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/utils/ptr"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
 )
 
 // Volume is one of the pod's volumes as it was set up on this node. Exactly one of HostPath, Device and Image is set.
@@ -222,7 +223,7 @@ func propagation(in *ContainerInput, m *corev1.VolumeMount) (runtimeapi.MountPro
 		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
 	case corev1.MountPropagationBidirectional:
 		// Mounts that the container makes appear on the node, so the container must be privileged.
-		if sc := in.Container.SecurityContext; sc == nil || !ptr.Deref(sc.Privileged, false) {
+		if !podutil.Privileged(in.Container.SecurityContext) {
 			return 0, fmt.Errorf("volume %q: mountPropagation %s needs a privileged container", m.Name, mode)
 		}
 		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil

@@ -208,7 +208,7 @@ func selinuxOptions(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 
 func anyPrivileged(pod *corev1.Pod) bool {
 	for _, c := range podutil.Containers(&pod.Spec) {
-		if c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false) {
+		if podutil.Privileged(c.SecurityContext) {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Role is what a container is to its pod.
@@ -139,6 +140,9 @@ func isSet(list corev1.ResourceList, name corev1.ResourceName) bool {
 func IsSidecar(init *corev1.Container) bool {
 	return init.RestartPolicy != nil && *init.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
+
+// Privileged reports whether a security context, which may be nil, is that of a privileged container.
+func Privileged(sc *corev1.SecurityContext) bool { return sc != nil && ptr.Deref(sc.Privileged, false) }
 
 // Field is the name of the list in the spec that holds the containers of that role.
 func (r Role) Field() string {

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -228,7 +229,7 @@ func (c *checker) mountRules(p *field.Path, m *corev1.VolumeMount, ct *corev1.Co
 	if prop := m.MountPropagation; prop != nil {
 		oneOf(c.findings, p.Child("mountPropagation"), *prop, corev1.MountPropagationNone,
 			corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)
-		if *prop == corev1.MountPropagationBidirectional && !privileged(ct.SecurityContext) {
+		if *prop == corev1.MountPropagationBidirectional && !podutil.Privileged(ct.SecurityContext) {
 			c.add(field.Forbidden(p.Child("mountPropagation"), "Bidirectional is for privileged containers"))
 		}
 	}
@@ -270,10 +271,7 @@ func (f *findings) below(p *field.Path, file string) {
 }
 
 func (f *findings) noBacksteps(p *field.Path, file string) {
-	for part := range strings.SplitSeq(file, "/") {
-		if part == ".." {
-			f.add(field.Invalid(p, file, "must not contain '..'"))
-			return
-		}
+	if slices.Contains(strings.Split(file, "/"), "..") {
+		f.add(field.Invalid(p, file, "must not contain '..'"))
 	}
 }

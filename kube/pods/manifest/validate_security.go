@@ -93,7 +93,7 @@ func (c *checker) containerSecurity(p *field.Path, sc *corev1.SecurityContext) {
 		return
 	}
 	ep := p.Child("allowPrivilegeEscalation")
-	if privileged(sc) {
+	if podutil.Privileged(sc) {
 		c.add(field.Invalid(ep, false, "false is not possible with privileged: true"))
 	}
 	if sc.Capabilities != nil {
@@ -104,8 +104,6 @@ func (c *checker) containerSecurity(p *field.Path, sc *corev1.SecurityContext) {
 		}
 	}
 }
-
-func privileged(sc *corev1.SecurityContext) bool { return sc != nil && ptr.Deref(sc.Privileged, false) }
 
 // id rejects a user or group ID that the kernel does not support.
 func (f *findings) id(p *field.Path, id *int64) {
