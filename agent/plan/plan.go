@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,7 +82,7 @@ func Pod(d podstate.Desired, o podstate.Observed) Plan {
 		p.syncRunning()
 	}
 	p.plan.Stop, p.plan.Ending = p.Stop, p.Ending
-	sort.Slice(p.plan.Cancel, func(i, j int) bool { return p.plan.Cancel[i].Compare(p.plan.Cancel[j]) < 0 })
+	slices.SortFunc(p.plan.Cancel, podstate.Key.Compare)
 	p.plan.Status = podstatus.Build(p.State, podstatus.Progress{
 		Cancelling: slices.ContainsFunc(p.plan.Cancel, mayStart),
 		Released:   p.plan.Released,

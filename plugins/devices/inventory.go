@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -229,7 +228,7 @@ func (v *inventory) slots(chosen func(slot) bool) (all []slot) {
 			all = append(all, s)
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].compare(all[j]) < 0 })
+	slices.SortFunc(all, slot.compare)
 	return all
 }
 
