@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
@@ -35,6 +36,12 @@ func (v *FS) mountEmptyDir(ctx context.Context, r Request, s *corev1.EmptyDirVol
 	done, err := hasMark(pod, on, readyMark)
 	if err != nil {
 		return Mounted{}, err
+	}
+	if done && mem != nil && !mounts.At(mounted.HostPath) { // the mark is from before a reboot
+		done = false
+		if err := clearMark(pod, on, readyMark); err != nil {
+			return Mounted{}, err
+		}
 	}
 	dir, created, err := makeEmpty(pod, on.path(), mem)
 	if err != nil {

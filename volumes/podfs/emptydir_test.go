@@ -1,6 +1,7 @@
 package podfs
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodelet/nodelet/host/mounts"
 	"github.com/nodelet/nodelet/kube/pluginname"
 )
 
@@ -103,7 +105,8 @@ func TestMemoryEmptyDirBusy(t *testing.T) {
 	}
 }
 
-// TestMemoryEmptyDirAfterReboot checks that after a reboot the directories and notes are there, but no tmpfs.
+// TestMemoryEmptyDirAfterReboot checks that after a reboot, when the directories and notes are there, but no tmpfs, a
+// volume is set up again, also if the first attempt is interrupted when the tmpfs is mounted.
 func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	t.Parallel()
 	v, pod := newVolumes(t), testPod()
@@ -113,6 +116,10 @@ func TestMemoryEmptyDirAfterReboot(t *testing.T) {
 	// a child just forked by another test may hold it open
 	if err := unix.Unmount(m.HostPath, unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
+	}
+	mounted := func() bool { return mounts.At(m.HostPath) }
+	if _, err := v.Mount(endsWhen{t.Context(), mounted}, r, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v from an attempt that was interrupted, want %v", err, context.Canceled)
 	}
 	m = mustMount(t, v, r, nil)
 	if !isMountPoint(t, m.HostPath) {

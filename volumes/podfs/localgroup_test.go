@@ -58,14 +58,14 @@ func TestLocalGroupOnce(t *testing.T) {
 	unmountLocal(t, v, pod.UID)
 }
 
-// endsWhen is a context that ends when a file exists.
+// endsWhen is a context that ends when over returns true.
 type endsWhen struct {
 	context.Context
-	file string
+	over func() bool
 }
 
 func (c endsWhen) Err() error {
-	if _, err := os.Lstat(c.file); err == nil {
+	if c.over() {
 		return context.Canceled
 	}
 	return nil
@@ -76,7 +76,11 @@ func mountInterrupted(t *testing.T, v *FS, p Persistent) {
 	t.Helper()
 	on := OnDisk{pluginname.Local, p.PV.Name}
 	mark := filepath.Join(v.podsDir, string(p.Pod.UID), on.marksDir(), groupMark)
-	if _, err := v.MountPersistent(endsWhen{t.Context(), mark}, p); !errors.Is(err, context.Canceled) {
+	begun := func() bool {
+		_, err := os.Lstat(mark)
+		return err == nil
+	}
+	if _, err := v.MountPersistent(endsWhen{t.Context(), begun}, p); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v from an attempt that was interrupted, want %v", err, context.Canceled)
 	}
 }
