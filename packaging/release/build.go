@@ -178,12 +178,13 @@ func buildArch(ctx context.Context, o options, p parts, arch, binary string) (pl
 		return platform{}, err
 	}
 	base := "nodelet-" + o.version + "-linux-" + arch
+	named := fileVersion(o.version)
 	for name, write := range map[string]func(io.Writer) error{
 		base + ".tar.gz":    archive{dir: base, files: archiveFiles(p, body), when: o.when()}.write,
 		base + ".spdx.json": bill.write,
-		fmt.Sprintf("nodelet_%s_%s.deb", debVersion(o.version), debArch(arch)):         nodeletDeb(o, p, arch, body).write,
-		fmt.Sprintf("nodelet-kubelet_%s_%s.deb", debVersion(o.version), debArch(arch)): kubeletDeb(o, p, arch).write,
-		fmt.Sprintf("nodelet-%s-1.%s.rpm", debVersion(o.version), rpmArch(arch)):       nodeletRPM(o, p, arch, body).write,
+		fmt.Sprintf("nodelet_%s_%s.deb", named, debArch(arch)):         nodeletDeb(o, p, arch, body).write,
+		fmt.Sprintf("nodelet-kubelet_%s_%s.deb", named, debArch(arch)): kubeletDeb(o, p, arch).write,
+		fmt.Sprintf("nodelet-%s-1.%s.rpm", named, rpmArch(arch)):       nodeletRPM(o, p, arch, body).write,
 	} {
 		if err := writeArtefact(o.out, name, write); err != nil {
 			return platform{}, err

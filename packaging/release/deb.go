@@ -31,6 +31,10 @@ func debArch(arch string) string {
 // debVersion returns a version that Debian and RPM sort before the release: 1.0.0-rc.1 becomes 1.0.0~rc.1.
 func debVersion(version string) string { return strings.ReplaceAll(version, "-", "~") }
 
+// fileVersion returns a version for the names of packages: GitHub replaces "~" by "." in names, and SHA256SUMS names
+// the files as they are offered there.
+func fileVersion(version string) string { return strings.ReplaceAll(debVersion(version), "~", ".") }
+
 // maintainer of the packages.
 const maintainer = "The nodelet authors <nodelet@example.org>"
 

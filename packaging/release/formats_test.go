@@ -98,6 +98,15 @@ func TestDeb(t *testing.T) {
 	}
 }
 
+// TestFileVersion checks that the name of a package of a pre-release is one that GitHub does not change.
+func TestFileVersion(t *testing.T) {
+	for version, want := range map[string]string{"1.2.3-rc.1": "1.2.3.rc.1", "1.2.3": "1.2.3"} {
+		if got := fileVersion(version); got != want {
+			t.Errorf("%s: got %q, want %q", version, got, want)
+		}
+	}
+}
+
 // TestKubeletDeb checks the links of the package that installs nodelet as the kubelet, and what it provides.
 func TestKubeletDeb(t *testing.T) {
 	deb := write(t, "nodelet-kubelet.deb", kubeletDeb(testOptions(), testParts(), "arm64").write)
