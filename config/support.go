@@ -29,7 +29,7 @@ var differences = map[string]string{
 	"clusterDNS":                "a text that is no address is an error; the kubelet ignores it",
 	"cgroupRoot":                "a cgroup that does not exist is created; the kubelet refuses to start",
 	"enforceNodeAllocatable":    "an empty list in the file of --config counts with --config-dir too",
-	"evictionHard":              "the defaults also apply without a configuration file",
+	"evictionHard":              "without a configuration file, or if a drop-in sets null, the defaults apply",
 	"failCgroupV1":              "nodelet refuses to start only if you set true; the kubelet does so by default",
 	"failSwapOn":                "nodelet refuses to start only if you set true; the kubelet does so by default",
 	"featureGates":              "an unknown or locked gate is a warning; the kubelet refuses to start",
