@@ -14,10 +14,11 @@ import (
 )
 
 // Reserve reserves the devices that the containers of a pod request, or returns why the pod cannot have them. It
-// calls no plugin, so that pods are served in order and none waits for another. near says which NUMA nodes they
+// calls no plugin, so that pods are served in order and none waits for another here. near says which NUMA nodes they
 // should come from.
 //
-// The returned function calls the plugins. When it returns, the allocation is on the disk, or the pod has what it had
+// The returned function waits for the pods that were served before and request one of the resources, and calls the
+// plugins. When it returns, the allocation is on the disk, or the pod has what it had
 // before. It has to be called, because it ends the reservation; if its context has ended, it calls no plugin. A pod
 // that has everything that it requests is served as by Resume.
 func (d *Devices) Reserve(pod *corev1.Pod, near Near) (allocate func(context.Context) error, err error) {
@@ -60,7 +61,7 @@ func (d *Devices) ReleaseEnded(ended func(types.UID) bool) {
 func (d *Devices) Release(pod types.UID) {
 	d.mu.Lock()
 	d.free(func(uid types.UID) bool { return uid == pod })
-	delete(d.reserved, pod)
+	d.giveBack(pod)
 	unsaved := d.unsaved
 	d.mu.Unlock()
 	if unsaved {
@@ -87,12 +88,16 @@ func (d *Devices) allocate(ctx context.Context, r *reservation) error {
 		before[s] = d.given[s]
 	}
 	d.mu.Unlock()
-	err := d.allocateAll(ctx, r)
+	err := d.awaitTurn(ctx, r)
+	if err == nil {
+		err = d.allocateAll(ctx, r)
+	}
 	if err == nil {
 		err = d.save()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.endTurn(r)
 	if d.reserved[pod] != r {
 		return errTakenBack
 	}

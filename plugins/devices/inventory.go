@@ -22,8 +22,10 @@ type inventory struct {
 	given     map[slot]*allocation
 	// unsaved: something was released since given was last written to the checkpoint.
 	unsaved bool
-	// reserved are the pods whose plugins are being called.
+	// reserved are the pods whose plugins are being called, or will be.
 	reserved map[types.UID]*reservation
+	// turns are the reservations whose plugins are not done, in the order in which they were made.
+	turns []*reservation
 	// changed is closed and replaced when a plugin has sent its devices.
 	changed chan struct{}
 }
@@ -50,6 +52,11 @@ type reservation struct {
 	// will probably be.
 	need    map[string]int
 	assumed map[string]set
+	// asks are the resources that the pod requests. calling: their plugins are being called. ended is closed when that is
+	// done, or will not be.
+	asks    set
+	calling bool
+	ended   chan struct{}
 }
 
 // known reports whether a plugin offers the resource, or a container has some of it. mu is held.
@@ -94,9 +101,11 @@ func (v *inventory) reserve(pod *corev1.Pod, near Near) (*reservation, error) {
 	if err != nil || !lacks {
 		return nil, err
 	}
-	r := &reservation{pod: pod, near: near, need: need}
+	r := &reservation{pod: pod, near: near, need: need, asks: v.wantedBy(pod), ended: make(chan struct{})}
 	v.assume(r)
+	v.giveBack(pod.UID)
 	v.reserved[pod.UID] = r
+	v.turns = append(v.turns, r)
 	return r, nil
 }
 

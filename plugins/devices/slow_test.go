@@ -17,10 +17,7 @@ import (
 // reserve sets devices aside, and begins to ask the plugin for them; the answer comes by the channel.
 func (w *world) reserve(ctx context.Context, p *corev1.Pod) <-chan error {
 	w.T.Helper()
-	allocate, err := w.devices.Reserve(p, nil)
-	if err != nil || allocate == nil {
-		w.T.Fatalf("pod %s: got nothing set aside, %v, want devices", p.UID, err)
-	}
+	allocate := w.setAside(p)
 	answer := make(chan error, 1)
 	go func() { answer <- allocate(ctx) }()
 	return answer
