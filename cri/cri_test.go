@@ -93,6 +93,19 @@ func startContainer(t testing.TB, c *cri.Client, sandbox, pod, name string, atte
 	return id
 }
 
+// TestLayerDir checks that the directory of a container's writable layer is known with CRI-O alone.
+func TestLayerDir(t *testing.T) {
+	for _, crio := range []bool{false, true} {
+		rt, c := serve(t, cri.Options{})
+		rt.CRIO = crio
+		app := startContainer(t, c, runSandbox(t, c, "web", 0), "web", "app", 0)
+		want := map[bool]string{true: "/var/lib/containers/storage/overlay/" + app + "/diff"}[crio]
+		if dir, err := c.LayerDir(t.Context(), app); dir != want || err != nil {
+			t.Errorf("CRI-O %v: got %q, %v, want %q", crio, dir, err, want)
+		}
+	}
+}
+
 // TestEveryVerbOverASocket makes each call once over a real unix socket and sees that the runtime got it.
 func TestEveryVerbOverASocket(t *testing.T) {
 	rt := fake.New()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -128,6 +129,26 @@ func (c *Client) SandboxImage(ctx context.Context, id string) (string, error) {
 	}
 	_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // of another runtime, or none
 	return info.Image, err
+}
+
+// LayerDir returns the directory of the writable layer of a container, which is beside the root directory that CRI-O
+// reports in the verbose status; empty for other runtimes, and for other storage drivers than overlay.
+func (c *Client) LayerDir(ctx context.Context, id string) (string, error) {
+	resp, err := do(ctx, c.caller, "ContainerStatus", id, c.runtime.ContainerStatus,
+		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	var info struct {
+		RuntimeSpec struct {
+			Root struct {
+				Path string `json:"path"`
+			} `json:"root"`
+		} `json:"runtimeSpec"`
+	}
+	_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // of another runtime, or none
+	layer, merged := strings.CutSuffix(info.RuntimeSpec.Root.Path, "/merged")
+	if !merged {
+		return "", err
+	}
+	return layer + "/diff", err
 }
 
 // CgroupDriver returns the runtime's driver in the spelling of KubeletConfiguration's cgroupDriver.

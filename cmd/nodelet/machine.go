@@ -125,6 +125,7 @@ func newUsage(p *process, x *parts) *usage.Collector {
 	c := usage.Settings(p.cfg)
 	c.Hierarchy = usage.NewHierarchy(x.machine.cgroups.Mounts())
 	c.Runtime = x.runtime.client
+	c.WalkLayers = func() bool { return x.runtime.monitor.RuntimeName() == "cri-o" }
 	c.SystemOOMs = x.machine.systemOOMs.Load
 	c.Pods = func(ctx context.Context) ([]usage.Pod, error) {
 		return instruments.UsagePods(ctx, x.supervisor, x.storage.volumes, x.machine.podCgroups)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,8 @@ type Runtime interface {
 	ListContainerStats(ctx context.Context) ([]*runtimeapi.ContainerStats, error)
 	// PodContainerStats returns the statistics of the containers of the pod with this UID.
 	PodContainerStats(ctx context.Context, pod string) ([]*runtimeapi.ContainerStats, error)
+	// LayerDir returns the directory of a container's writable layer; empty if the runtime does not name it.
+	LayerDir(ctx context.Context, container string) (string, error)
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
@@ -83,6 +86,10 @@ type Config struct {
 	// processes of the system; empty if it is not known.
 	AgentCgroup, RuntimeCgroup, SystemCgroup string
 	Runtime                                  Runtime
+	// WalkLayers reports whether to measure writable layers here instead of asking the runtime, if it names their
+	// directories. CRI-O measures a container that is being stopped only when that has ended. As long it gives no
+	// statistics and removes nothing. Optional.
+	WalkLayers func() bool
 	// Pods returns the pods that run on the node now.
 	Pods func(ctx context.Context) ([]Pod, error)
 	// RootDir is the root directory of the agent, PodsDir the directory of the pods, LogsDir that of the containers'
@@ -116,6 +123,8 @@ type Collector struct {
 	rates rates
 	disks *disks
 	far   faraway
+	// layerDirs has the directories of writable layers (string) by container ID.
+	layerDirs sync.Map
 }
 
 // New returns a collector. It reads nothing.

@@ -60,6 +60,9 @@ type fakeRuntime struct {
 	imageErr error
 	// stats replaces appStats, if it is set.
 	stats []*runtimeapi.ContainerStats
+	// layerDirs are the directories of writable layers by container ID; layerErr is why none is known.
+	layerDirs map[string]string
+	layerErr  error
 	// more are containers besides those of the pod.
 	more []*runtimeapi.Container
 }
@@ -75,7 +78,7 @@ func (r *fakeRuntime) answer(ctx context.Context) error {
 
 func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	r.lists++
-	labels := map[string]string{podutil.LabelContainerName: "app"}
+	labels := map[string]string{podutil.LabelContainerName: "app", podutil.LabelPodUID: "u1"}
 	sandbox := &runtimeapi.PodSandbox{Id: sandboxID, CreatedAt: 1e18, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: 2}}
 	if r.crio {
 		sandbox.Labels = map[string]string{podutil.LabelContainerName: "POD"}
@@ -146,6 +149,18 @@ func (r *fakeRuntime) PodContainerStats(ctx context.Context, pod string) ([]*run
 		return r.stats, r.answer(ctx)
 	}
 	return appStats, r.answer(ctx)
+}
+
+func (r *fakeRuntime) LayerDir(_ context.Context, container string) (string, error) {
+	if r.layerErr != nil {
+		r.late++
+		return "", r.layerErr
+	}
+	dir, known := r.layerDirs[container]
+	if !known {
+		return "", status.Error(codes.NotFound, "removed")
+	}
+	return dir, nil
 }
 
 func (r *fakeRuntime) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {

@@ -60,8 +60,8 @@ func (l *Local) Total() Amount {
 
 // Local returns the usage of the node's disk by these pods, in their order. Directories are walked in the background
 // and their sizes are valid for a minute; it waits at most timeout for those that are unknown, and oldTimeout for those
-// that are older. It asks the runtime only for the layers of pods for which layers returns true; nil means none. With
-// an error, layers are missing.
+// that are older. It has only the layers of pods for which layers returns true; nil means none. With an error, layers
+// are missing.
 func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, timeout time.Duration,
 	layers func(*corev1.Pod) bool) ([]Local, error) {
 	parts := make([]parts, len(pods))
@@ -78,15 +78,21 @@ func (c *Collector) Local(ctx context.Context, pods []*corev1.Pod, timeout time.
 	if layers == nil || !slices.ContainsFunc(pods, layers) {
 		return all, nil
 	}
-	return all, c.addLayers(ctx, pods, all, layers)
+	return all, c.addLayers(ctx, pods, all, layers, timeout)
 }
 
 // addLayers adds the writable layers of the pods for which wanted returns true. It leaves out those of a pod for which
 // the runtime has no statistics, so that the usage of the others is known. It is an error if no pod has any, or if the
 // runtime answers for two pods not in time: with each further pod the caller would wait as long again.
 func (c *Collector) addLayers(ctx context.Context, pods []*corev1.Pod, all []Local,
-	wanted func(*corev1.Pod) bool) error {
+	wanted func(*corev1.Pod) bool, timeout time.Duration) error {
 	running, err := c.running(ctx)
+	if err == nil && c.walks() {
+		var walked bool
+		if walked, err = c.addWalked(ctx, pods, all, wanted, running, timeout); walked {
+			return nil
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("read the size of writable layers: %w", err)
 	}
@@ -116,31 +122,38 @@ func (c *Collector) addLayers(ctx context.Context, pods []*corev1.Pod, all []Loc
 	return failed
 }
 
-// running returns the IDs of the running containers of all pods.
-func (c *Collector) running(ctx context.Context) (map[string]bool, error) {
+// running returns the running containers of all pods, by ID. It forgets where the layers of others are.
+func (c *Collector) running(ctx context.Context) (map[string]*runtimeapi.Container, error) {
 	_, containers, err := c.cfg.Runtime.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ids := map[string]bool{}
+	running := map[string]*runtimeapi.Container{}
 	for _, one := range containers {
 		if one.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			ids[one.Id] = true
+			running[one.Id] = one
 		}
 	}
-	return ids, nil
+	c.layerDirs.Range(func(id, _ any) bool {
+		if running[id.(string)] == nil {
+			c.layerDirs.Delete(id)
+		}
+		return true
+	})
+	return running, nil
 }
 
 // layers asks the runtime for the writable layers of the running containers of a pod. Runtimes name those of ended
 // instances, too.
-func (c *Collector) layers(ctx context.Context, p *corev1.Pod, running map[string]bool) (map[string]Amount, error) {
+func (c *Collector) layers(ctx context.Context, p *corev1.Pod, running map[string]*runtimeapi.Container) (
+	map[string]Amount, error) {
 	stats, err := c.cfg.Runtime.PodContainerStats(ctx, string(p.UID))
 	if err != nil {
 		return nil, err
 	}
 	all := make(map[string]Amount, len(stats))
 	for _, one := range stats {
-		if !running[one.GetAttributes().GetId()] {
+		if running[one.GetAttributes().GetId()] == nil {
 			continue
 		}
 		all[one.GetAttributes().GetMetadata().GetName()] = amountOf(one.GetWritableLayer())

@@ -95,13 +95,13 @@ func (f fileSystem) stats() *api.FsStats {
 type fileSystems struct {
 	root, image, container fileSystem
 	// layers has the writable layers by container ID.
-	layers map[string]*runtimeapi.FilesystemUsage
+	layers map[string]Amount
 }
 
 // fileSystems asks the runtime for the locations and sizes of images and containers. Values that the runtime does not
 // return are missing.
 func (c *Collector) fileSystems(ctx context.Context) fileSystems {
-	f := fileSystems{root: readFileSystem(c.cfg.RootDir), layers: map[string]*runtimeapi.FilesystemUsage{}}
+	f := fileSystems{root: readFileSystem(c.cfg.RootDir)}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
@@ -111,10 +111,8 @@ func (c *Collector) fileSystems(ctx context.Context) fileSystems {
 			f.container = f.image // this runtime stores both on the same file system
 		}
 	}
-	all, err2 := c.cfg.Runtime.ListContainerStats(ctx)
-	for _, one := range all {
-		f.layers[one.GetAttributes().GetId()] = one.WritableLayer
-	}
+	var err2 error
+	f.layers, err2 = c.allLayers(ctx)
 	if err := cmp.Or(err, err2); err != nil {
 		c.cfg.Log.Warn("the usage of images or writable layers is missing", "err", err)
 	}
@@ -175,11 +173,10 @@ func (c *Collector) addStorage(out *api.PodStats, p *podUse, f fileSystems, size
 	total := local.directory()
 	for i := range p.containers {
 		one, s := &p.containers[i], &out.Containers[i]
-		layer := f.layers[one.id]
-		used := amountOf(layer)
+		used, known := f.layers[one.id]
 		total.add(used)
 		s.Rootfs = f.container.holding(used).stats()
-		if s.Rootfs != nil && layer == nil {
+		if s.Rootfs != nil && !known {
 			s.Rootfs.UsedBytes, s.Rootfs.InodesUsed = nil, nil
 		}
 		if logs, ok := local.Logs[one.name]; ok {

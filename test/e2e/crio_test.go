@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodelet/nodelet/test/testbed"
@@ -39,6 +40,45 @@ func TestLongCRIO(t *testing.T) {
 		restartsOnCRIO(t)
 		t.Run("everything", TestEverything)
 	})
+}
+
+// TestLongCRIOFaults checks that a restart of CRI-O without the agent, and a container that takes long to stop, harm no
+// other pod.
+func TestLongCRIOFaults(t *testing.T) {
+	onTestbed(t, testbed.Options{Name: "criofault", Runtime: "crio", Network: "agent", AgentArgs: []string{"-v=4"}})
+	t.Run("restart without the agent", restartWithoutAgentOnCRIO)
+	t.Run("slow stop", slowStopOnCRIO)
+}
+
+// restartWithoutAgentOnCRIO restarts CRI-O while the agent that provides the pod network is away. CRI-O must know the
+// addresses of the pods after that: the agent replaces a pod without one.
+func restartWithoutAgentOnCRIO(t *testing.T) {
+	clean(t)
+	check := bystander(t)
+	stopAgent(t, unix.SIGTERM)
+	restartRuntime(t)
+	startAgent(t)
+	startTalker(t, "talker")
+	check()
+}
+
+// slowStopOnCRIO checks that a pod is evicted that writes too much into its container's layer while another pod takes
+// long to stop: CRI-O gives no statistics as long.
+func slowStopOnCRIO(t *testing.T) {
+	clean(t)
+	pod := func(name, command string) string {
+		return fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: %s,
+			terminationGracePeriodSeconds: 3600, containers: [{name: app, image: %q, command: [sh, -c, %q],
+			resources: {limits: {ephemeral-storage: 10Mi}}}]}}`, name, node().Name, testbed.BusyboxImage, command)
+	}
+	apply(t, pod("slow", "trap '' TERM; while true; do sleep 1; done"))
+	waitReady(t, "slow")
+	kubectl(t, "delete", "pod", "slow", "--wait=false")
+	waitEvent(t, "slow", "Killing", "Stopping container app")
+	apply(t, pod("greedy", "dd if=/dev/zero of=/big bs=1M count=50; sleep 3600"))
+	waitPod(t, "greedy", "is evicted", func(p *corev1.Pod) bool { return p.Status.Reason == "Evicted" })
+	kubectl(t, "delete", "pod", "slow", "--grace-period=1", "--wait=false")
+	waitGone(t, "slow")
 }
 
 // restartsOnCRIO runs the tests that depend on how the agent learns of an exit, and those that kill agent and runtime.

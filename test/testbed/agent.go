@@ -38,6 +38,9 @@ func (n *Node) StartAgent(ctx context.Context, kind AgentKind) error {
 		argv = append(argv, "--kubeconfig="+n.Kubeconfig)
 		if kind == Nodelet && n.tb.opts.Network == "agent" {
 			argv = append(argv, "--network=agent")
+			if n.tb.opts.Runtime == "crio" { // unlike containerd, CRI-O does not say where they are
+				argv = append(argv, "--cni-conf-dir="+n.CNIConfDir, "--cni-bin-dir="+n.CNIBinDir)
+			}
 		}
 	}
 	argv = append(argv, n.tb.opts.AgentArgs...)

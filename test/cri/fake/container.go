@@ -309,7 +309,12 @@ func (r *Runtime) ContainerStatus(_ context.Context,
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ContainerStatusResponse{Status: proto.CloneOf(c.status)}, nil
+	resp := &pb.ContainerStatusResponse{Status: proto.CloneOf(c.status)}
+	if req.Verbose && r.CRIO {
+		const info = `{"pid":1,"runtimeSpec":{"root":{"path":"/var/lib/containers/storage/overlay/%s/merged"}}}`
+		resp.Info = map[string]string{"info": fmt.Sprintf(info, req.ContainerId)}
+	}
+	return resp, nil
 }
 
 // UpdateContainerResources changes those resources of a container that the request has; 0 means no change, and -1 no

@@ -23,7 +23,8 @@ type Runtime struct {
 	// CgroupDriver is what the RuntimeConfig call returns.
 	CgroupDriver pb.CgroupDriver
 	// CRIO makes it answer as CRI-O where that differs from containerd: it removes no memory limit, a command that takes
-	// too long has an exit code instead of an error, and a container whose command is missing is not even created.
+	// too long has an exit code instead of an error, a container whose command is missing is not even created, and the
+	// verbose status of a container names its root directory.
 	CRIO bool
 	// NoEvents makes GetContainerEvents unimplemented.
 	NoEvents bool

@@ -1,0 +1,122 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	podutil "github.com/nodelet/nodelet/kube/pod"
+)
+
+// walks reports whether writable layers are to be measured here.
+func (c *Collector) walks() bool { return c.cfg.WalkLayers != nil && c.cfg.WalkLayers() }
+
+// allLayers returns the sizes of the writable layers of containers, by container ID.
+func (c *Collector) allLayers(ctx context.Context) (map[string]Amount, error) {
+	if c.walks() {
+		running, err := c.running(ctx)
+		if err != nil {
+			return nil, err
+		}
+		layers, err := c.walkLayers(ctx, slices.Collect(maps.Values(running)), sizesTimeout)
+		if layers != nil || err != nil {
+			return layers, err
+		}
+	}
+	all, err := c.cfg.Runtime.ListContainerStats(ctx)
+	layers := make(map[string]Amount, len(all))
+	for _, one := range all {
+		if one.WritableLayer != nil {
+			layers[one.GetAttributes().GetId()] = amountOf(one.WritableLayer)
+		}
+	}
+	return layers, err
+}
+
+// addWalked adds the writable layers of the pods for which wanted returns true, by walking them. ok is false if the
+// runtime has to be asked.
+func (c *Collector) addWalked(ctx context.Context, pods []*corev1.Pod, all []Local, wanted func(*corev1.Pod) bool,
+	running map[string]*runtimeapi.Container, timeout time.Duration) (ok bool, err error) {
+	of := map[string]*Local{}
+	for i, p := range pods {
+		if wanted(p) {
+			of[string(p.UID)] = &all[i]
+		}
+	}
+	owner := func(one *runtimeapi.Container) *Local { return of[one.Labels[podutil.LabelPodUID]] }
+	theirs := slices.DeleteFunc(slices.Collect(maps.Values(running)),
+		func(one *runtimeapi.Container) bool { return owner(one) == nil })
+	layers, err := c.walkLayers(ctx, theirs, timeout)
+	if layers == nil {
+		return false, err
+	}
+	for _, l := range of {
+		l.Layers = map[string]Amount{}
+	}
+	for id, layer := range layers {
+		owner(running[id]).Layers[running[id].GetMetadata().GetName()] = layer
+	}
+	return true, nil
+}
+
+// walkLayers measures the writable layers of running containers, by container ID. It returns nil if the runtime has to
+// be asked, and leaves out a layer that is not known, or not in time.
+func (c *Collector) walkLayers(ctx context.Context, running []*runtimeapi.Container, timeout time.Duration) (
+	map[string]Amount, error) {
+	at := make(map[string]place, len(running))
+	var failed error
+	for _, one := range running {
+		dir, err := c.layerDir(ctx, one.Id)
+		switch {
+		case err == nil && dir == "":
+			return nil, nil
+		case err == nil:
+			at[one.Id] = place{base: filepath.Dir(dir), below: filepath.Base(dir)}
+		case status.Code(err) != codes.NotFound: // it has not just been removed
+			failed = fmt.Errorf("find the writable layer of container %s: %w", one.Id, err)
+		}
+		if failed != nil && (status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil) {
+			break // each further call may take as long
+		}
+	}
+	if failed != nil && len(at) == 0 {
+		return nil, failed
+	}
+	if failed != nil {
+		c.cfg.Log.Warn("the disk usage of a container is counted without its writable layer", "err", failed)
+	}
+	sizes := c.disks.sizesOf(ctx, slices.Collect(maps.Values(at)), timeout)
+	layers := make(map[string]Amount, len(at))
+	for id, p := range at {
+		if s := sizes[p]; s.known {
+			layers[id] = s.Amount
+		}
+	}
+	return layers, nil
+}
+
+// layerDir returns the directory of the writable layer of a container, which never changes; empty if the runtime does
+// not name it, or another one than there is.
+func (c *Collector) layerDir(ctx context.Context, id string) (string, error) {
+	if dir, known := c.layerDirs.Load(id); known {
+		return dir.(string), nil
+	}
+	dir, err := c.cfg.Runtime.LayerDir(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		dir = ""
+	}
+	c.layerDirs.Store(id, dir)
+	return dir, nil
+}
