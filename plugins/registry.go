@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -192,10 +191,7 @@ func (r *Registry) followWith(ctx context.Context, known map[string]*plugin, w w
 // look registers the plugins of new sockets and dismisses those whose sockets are gone. An error says that there may be
 // more sockets, or that it will not be noticed when there are.
 func (r *Registry) look(ctx context.Context, known map[string]*plugin, watch func(dir string) error) error {
-	first := watch(r.root) // the directory may be removed or made
-	if _, err := os.Stat(r.dir); errors.Is(err, fs.ErrNotExist) {
-		first = cmp.Or(MakeDir(r.dir, r.log), first)
-	}
+	first := watch(r.root) // the directory may be removed, and made again or replaced by a link
 	found, err := sockets(r.dir, watch)
 	r.compare(ctx, known, found)
 	return cmp.Or(first, err)
@@ -225,11 +221,10 @@ func sockets(dir string, watch func(dir string) error) (found map[string]string,
 				trouble(path, err)
 			}
 		case e.Type()&(fs.ModeSocket|fs.ModeSymlink) != 0:
-			id, err := identity(path)
-			target, err2 := stat(path, 0)
-			if err := cmp.Or(err, err2); err != nil {
+			id, socket, err := identity(path)
+			if err != nil {
 				trouble(path, err)
-			} else if id != "" && isType(target, unix.S_IFSOCK) {
+			} else if socket {
 				found[path] = id
 			}
 		}
@@ -238,19 +233,28 @@ func sockets(dir string, watch func(dir string) error) (found map[string]string,
 	return found, first
 }
 
-// identity identifies a socket, or a link, whose socket may go and come back, as in the kubelet; empty if the path is
-// neither. A change of its owner, mode or label does not change it, unless the file system does not say when its files
-// were made.
-func identity(path string) (string, error) {
-	st, err := stat(path, unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil || !isType(st, unix.S_IFSOCK) && !isType(st, unix.S_IFLNK) {
-		return "", err
+// identity identifies the socket to which a path leads, and reports whether there is one. For a link it begins with the
+// identity of the link, which is all of it while the link leads to nothing. A change of its owner, mode or label does
+// not change an identity, unless the file system does not say when its files were made.
+func identity(path string) (id string, socket bool, err error) {
+	own, err := stat(path, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || !isType(own, unix.S_IFLNK) {
+		return inode(own), isType(own, unix.S_IFSOCK), err
+	}
+	target, err := stat(path, 0)
+	return inode(own) + inode(target), isType(target, unix.S_IFSOCK), err
+}
+
+// inode returns a text that no other file shares, also none that has the same inode later; empty if there is no file.
+func inode(st unix.Statx_t) string {
+	if st.Mask == 0 {
+		return ""
 	}
 	made := st.Ctime
 	if st.Mask&unix.STATX_BTIME != 0 {
 		made = st.Btime
 	}
-	return fmt.Sprintf("%d %d.%09d", st.Ino, made.Sec, made.Nsec), nil
+	return fmt.Sprintf("%d %d.%09d ", st.Ino, made.Sec, made.Nsec)
 }
 
 // stat returns what statx(2) says of a path: nothing if it does not exist or leads to nothing.
@@ -279,16 +283,22 @@ func (p *plugin) end() {
 	<-p.gone
 }
 
+// there reports whether the plugin's socket has not gone and was not replaced; found is the identity of what was found
+// at its path, empty if that is nothing.
+func (p *plugin) there(found string) bool {
+	if found != "" {
+		return found == p.identity
+	}
+	now, _, err := identity(p.socket)
+	return err != nil || now != "" && strings.HasPrefix(p.identity, now)
+}
+
 // compare registers new sockets and dismisses those that are gone or were replaced. One that was not found, because its
 // directory could not be read, or its link leads to nothing now, is not gone. A dismissal may take a while: only the
 // next plugin at its socket waits for it.
 func (r *Registry) compare(ctx context.Context, known map[string]*plugin, found map[string]string) {
 	for socket, p := range known {
-		now, err := found[socket], error(nil)
-		if now == "" {
-			now, err = identity(socket)
-		}
-		if err == nil && now != p.identity {
+		if !p.there(found[socket]) {
 			p.cancel()
 		}
 		if latest.Closed(p.gone) { // even if its socket has come back meanwhile
