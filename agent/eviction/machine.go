@@ -237,15 +237,15 @@ func (m *Machine) disk(ctx context.Context, signal string, pods []*corev1.Pod, a
 	layers := func(*corev1.Pod) bool { return on.layers == short }
 	local, err := m.cfg.Usage.Local(ctx, pods, useTimeout, layers)
 	for i := range local {
-		all[i].Usage = useOf(&local[i], on.node == short)
+		all[i].Usage = useOf(&local[i], on.node == short, on.layers == short)
 	}
 	return err
 }
 
 // useOf returns what a pod takes of a file system, as far as it is known: directories reports whether those of the
-// agent are on it, and layers that are elsewhere are not part of l.
-func useOf(l *usage.Local, directories bool) policy.Usage {
-	sum, known := l.Layer(), true
+// agent are on it, and layers whether the layers are. Layers that are elsewhere are not part of l.
+func useOf(l *usage.Local, directories, layers bool) policy.Usage {
+	sum, known := l.Layer(), !layers || l.Layers != nil
 	if directories {
 		sum, known = l.Total(), !l.Late || len(l.Layers) > 0
 	}

@@ -148,16 +148,18 @@ func TestOldSizesEvictNobody(t *testing.T) {
 func TestLateDirectories(t *testing.T) {
 	layers := map[string]usage.Amount{"app": {Bytes: 5}}
 	for name, c := range map[string]struct {
-		local       usage.Local
-		directories bool
-		want        policy.Usage
+		local               usage.Local
+		directories, layers bool
+		want                policy.Usage
 	}{
-		"nothing":               {usage.Local{Late: true}, true, policy.Usage{}},
-		"layers":                {usage.Local{Late: true, Layers: layers}, true, policy.Usage{Known: true, Disk: 5}},
-		"layers alone are here": {usage.Local{Late: true, Layers: layers}, false, policy.Usage{Known: true, Disk: 5}},
-		"empty directories":     {usage.Local{}, true, policy.Usage{Known: true}},
+		"nothing":               {usage.Local{Late: true}, true, true, policy.Usage{}},
+		"layers":                {usage.Local{Late: true, Layers: layers}, true, true, policy.Usage{Known: true, Disk: 5}},
+		"layers alone are here": {usage.Local{Late: true, Layers: layers}, false, true, policy.Usage{Known: true, Disk: 5}},
+		"layers not measured":   {usage.Local{}, false, true, policy.Usage{}},
+		"neither is here":       {usage.Local{}, false, false, policy.Usage{Known: true}},
+		"empty directories":     {usage.Local{}, true, false, policy.Usage{Known: true}},
 	} {
-		if got := useOf(&c.local, c.directories); got != c.want {
+		if got := useOf(&c.local, c.directories, c.layers); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}

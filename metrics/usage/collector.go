@@ -87,8 +87,8 @@ type Config struct {
 	AgentCgroup, RuntimeCgroup, SystemCgroup string
 	Runtime                                  Runtime
 	// WalkLayers reports whether to measure writable layers here instead of asking the runtime, if it names their
-	// directories. CRI-O measures a container that is being stopped only when that has ended. As long it gives no
-	// statistics and removes nothing. Optional.
+	// directories. CRI-O measures a container that is being stopped only when that has ended. Until then it gives
+	// no statistics and removes nothing. Optional.
 	WalkLayers func() bool
 	// Pods returns the pods that run on the node now.
 	Pods func(ctx context.Context) ([]Pod, error)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,7 @@ const (
 
 // fakeRuntime has one pod with one container, and counts the calls.
 type fakeRuntime struct {
+	mu    sync.Mutex
 	lists int
 	err   error
 	// hangs: it answers no question before the caller gives up.
@@ -60,7 +62,7 @@ type fakeRuntime struct {
 	imageErr error
 	// stats replaces appStats, if it is set.
 	stats []*runtimeapi.ContainerStats
-	// layerDirs are the directories of writable layers by container ID; layerErr is why none is known.
+	// layerDirs are the directories of writable layers by container ID; layerErr is why no other is known.
 	layerDirs map[string]string
 	layerErr  error
 	// more are containers besides those of the pod.
@@ -77,7 +79,9 @@ func (r *fakeRuntime) answer(ctx context.Context) error {
 }
 
 func (r *fakeRuntime) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	r.mu.Lock() // the collector may ask for several things at a time
 	r.lists++
+	r.mu.Unlock()
 	labels := map[string]string{podutil.LabelContainerName: "app", podutil.LabelPodUID: "u1"}
 	sandbox := &runtimeapi.PodSandbox{Id: sandboxID, CreatedAt: 1e18, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: 2}}
 	if r.crio {
@@ -152,15 +156,15 @@ func (r *fakeRuntime) PodContainerStats(ctx context.Context, pod string) ([]*run
 }
 
 func (r *fakeRuntime) LayerDir(_ context.Context, container string) (string, error) {
-	if r.layerErr != nil {
+	dir, known := r.layerDirs[container]
+	switch {
+	case known:
+		return dir, nil
+	case r.layerErr != nil:
 		r.late++
 		return "", r.layerErr
 	}
-	dir, known := r.layerDirs[container]
-	if !known {
-		return "", status.Error(codes.NotFound, "removed")
-	}
-	return dir, nil
+	return "", status.Error(codes.NotFound, "removed")
 }
 
 func (r *fakeRuntime) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {

@@ -2,7 +2,9 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -65,30 +67,36 @@ func (c *Collector) addWalked(ctx context.Context, pods []*corev1.Pod, all []Loc
 	for id, layer := range layers {
 		owner(running[id]).Layers[running[id].GetMetadata().GetName()] = layer
 	}
+	for _, one := range theirs {
+		if l := owner(one); len(l.Layers) == 0 {
+			l.Layers = nil // not measured
+		}
+	}
 	return true, nil
 }
 
 // walkLayers measures the writable layers of running containers, by container ID. It returns nil if the runtime has to
-// be asked, and leaves out a layer that is not known, or not in time.
+// be asked, because it names no directory of a layer. It leaves out a layer that is not known, or not in time. If the
+// runtime does not answer in time, that is an error: each further call may take as long.
 func (c *Collector) walkLayers(ctx context.Context, running []*runtimeapi.Container, timeout time.Duration) (
 	map[string]Amount, error) {
 	at := make(map[string]place, len(running))
-	var failed error
+	unnamed, failed := false, error(nil)
 	for _, one := range running {
 		dir, err := c.layerDir(ctx, one.Id)
 		switch {
-		case err == nil && dir == "":
-			return nil, nil
-		case err == nil:
+		case err == nil && dir != "":
 			at[one.Id] = place{base: filepath.Dir(dir), below: filepath.Base(dir)}
+		case err == nil:
+			unnamed = true
 		case status.Code(err) != codes.NotFound: // it has not just been removed
 			failed = fmt.Errorf("find the writable layer of container %s: %w", one.Id, err)
 		}
 		if failed != nil && (status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil) {
-			break // each further call may take as long
+			return nil, failed
 		}
 	}
-	if failed != nil && len(at) == 0 {
+	if len(at) == 0 && (unnamed || failed != nil) {
 		return nil, failed
 	}
 	if failed != nil {
@@ -105,17 +113,20 @@ func (c *Collector) walkLayers(ctx context.Context, running []*runtimeapi.Contai
 }
 
 // layerDir returns the directory of the writable layer of a container, which never changes; empty if the runtime does
-// not name it, or another one than there is.
+// not name it, or if it names another one than there is.
 func (c *Collector) layerDir(ctx context.Context, id string) (string, error) {
 	if dir, known := c.layerDirs.Load(id); known {
 		return dir.(string), nil
 	}
 	dir, err := c.cfg.Runtime.LayerDir(ctx, id)
-	if err != nil {
+	if err != nil || dir == "" {
 		return "", err
 	}
-	if _, err := os.Stat(dir); err != nil {
-		dir = ""
+	switch _, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", err
 	}
 	c.layerDirs.Store(id, dir)
 	return dir, nil
