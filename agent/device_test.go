@@ -60,7 +60,7 @@ func TestDevicesWithoutPlugin(t *testing.T) {
 		w.run(wants)
 		w.sleep(time.Second)
 		w.checkRunning()
-		w.checkWaits(has, "its devices", "device plugins are preparing nodelet.test/fake")
+		w.checkWaits(has, "its devices", "device plugins have not prepared nodelet.test/fake")
 		const want = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices " +
 			"nodelet.test/fake, which is unexpected"
 		w.checkWithoutDevices(wants, want)

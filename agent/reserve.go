@@ -42,8 +42,8 @@ func (d *dispatcher) reserve(e *entry) (rest *preparation, reserved bool) {
 	if record == nil && allocate == nil {
 		return nil, true
 	}
-	wait := Wait{For: "its devices", Why: "device plugins are preparing " + extended(e.source) +
-		" for it or for an earlier pod"}
+	wait := Wait{For: "its devices", Why: "device plugins have not prepared " + extended(e.source) +
+		" yet, for it or for an earlier pod"}
 	if allocate == nil {
 		wait = Wait{For: "its CPUs and memory", Why: "they are being recorded"}
 	}

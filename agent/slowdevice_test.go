@@ -193,7 +193,7 @@ func TestPreemptorWaitsForDevices(t *testing.T) {
 		critical := apiPod("critical", withCPU("3"), withDevice, withPriority(systemCritical))
 		w.run(critical)
 		w.sleep(time.Minute)
-		w.checkWaits(critical, "its devices", "device plugins are preparing nodelet.test/fake")
+		w.checkWaits(critical, "its devices", "device plugins have not prepared nodelet.test/fake")
 		w.delete(critical, 0)
 	})
 }
@@ -264,7 +264,7 @@ func TestSlowDevicePlugin(t *testing.T) {
 				w.run(apiPod("other"))
 				w.sleep(time.Second)
 				w.checkRunning("other/app#0")
-				w.checkWaits(pod, "its devices", "device plugins are preparing nodelet.test/fake")
+				w.checkWaits(pod, "its devices", "device plugins have not prepared nodelet.test/fake")
 				changed := *pod
 				changed.Labels = map[string]string{"changed": "yes"} // which does not let it in
 				w.run(&changed)
