@@ -63,7 +63,7 @@ func restartWithoutAgentOnCRIO(t *testing.T) {
 }
 
 // slowStopOnCRIO checks that a pod is evicted that writes too much into its container's layer while another pod takes
-// long to stop: CRI-O gives no statistics as long.
+// long to stop. Until that has ended, CRI-O gives no statistics.
 func slowStopOnCRIO(t *testing.T) {
 	clean(t)
 	pod := func(name, command string) string {

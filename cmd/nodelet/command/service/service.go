@@ -118,7 +118,7 @@ func (o installOptions) configuration(c command.Call, i *systemd.Installer) (*co
 	}
 	if args == nil {
 		fmt.Fprintln(c.Out, "note: no kubelet runs now, so its settings, container runtime and pods are not checked, and "+
-			"install does not wait until the node is Ready: if you can, start the kubelet and run this again; before "+
+			"install waits only until nodelet runs: if you can, start the kubelet and run this again; before "+
 			"kubeadm init or kubeadm join, use --wait 0")
 		return nil, nil
 	}
