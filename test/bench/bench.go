@@ -81,8 +81,8 @@ func (b *bench) onAgents(ctx context.Context, measure onSide, first func(round i
 	return nil
 }
 
-// begin says what is measured next, and empties the kernel's caches. Cached pages and inodes keep the cgroups of ended
-// pods in the kernel. Thousands of them, of earlier sides or of what ran before, make each new pod slower.
+// begin says what is measured next, and empties the kernel's caches, so that each side begins alike: cached pages and
+// inodes, and the cgroups of ended pods that they keep in the kernel, are those of the sides before.
 func (b *bench) begin(round int, what string) error {
 	fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, what)
 	unix.Sync()
