@@ -47,9 +47,7 @@ func (b *bench) note(side, measure string, value float64) {
 // all measures the floor before each agent, because the speed of the machine may change.
 func (b *bench) all(ctx context.Context) error {
 	return b.onAgents(ctx, b.agent, func(round int) error {
-		if err := b.begin(round, floorSide); err != nil {
-			return err
-		}
+		b.announce(round, "floor")
 		if err := b.floor(ctx); err != nil {
 			return fmt.Errorf("measure the floor: %w", err)
 		}
@@ -70,9 +68,7 @@ func (b *bench) onAgents(ctx context.Context, measure onSide, first func(round i
 					return err
 				}
 			}
-			if err := b.begin(round, string(side)); err != nil {
-				return err
-			}
+			b.announce(round, string(side))
 			if err := b.onAgent(ctx, side, measure); err != nil {
 				return err
 			}
@@ -81,12 +77,8 @@ func (b *bench) onAgents(ctx context.Context, measure onSide, first func(round i
 	return nil
 }
 
-// begin says what is measured next, and empties the kernel's caches, so that each side begins alike: cached pages and
-// inodes, and the cgroups of ended pods that they keep in the kernel, are those of the sides before.
-func (b *bench) begin(round int, what string) error {
+func (b *bench) announce(round int, what string) {
 	fmt.Fprintf(os.Stderr, "==> round %d of %d: %s\n", round+1, b.o.rounds, what)
-	unix.Sync()
-	return os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0)
 }
 
 // onAgent starts and measures one agent on a node that is not registered yet.

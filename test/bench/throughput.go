@@ -38,9 +38,7 @@ type life func(name string) (lifetimes, error)
 // does it with CRI calls alone.
 func (b *churner) throughput(ctx context.Context) error {
 	return b.onAgents(ctx, b.agent, func(round int) error {
-		if err := b.begin(round, floorSide); err != nil {
-			return err
-		}
+		b.announce(round, floorSide)
 		return onFloor(ctx, b.bench, func(f *floorRun) error {
 			bare := func(name string) (lifetimes, error) {
 				ready, gone, err := f.run(ctx, b.floorPod(name))
