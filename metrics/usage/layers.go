@@ -48,31 +48,42 @@ func (c *Collector) allLayers(ctx context.Context) (map[string]Amount, error) {
 // runtime has to be asked.
 func (c *Collector) addWalked(ctx context.Context, pods []*corev1.Pod, all []Local, wanted func(*corev1.Pod) bool,
 	running map[string]*runtimeapi.Container, timeout time.Duration) (ok bool, err error) {
-	of := map[string]*Local{}
-	for i, p := range pods {
+	containers := map[string][]*runtimeapi.Container{} // by the UID of the pod
+	for _, one := range running {
+		uid := one.Labels[podutil.LabelPodUID]
+		containers[uid] = append(containers[uid], one)
+	}
+	var theirs []*runtimeapi.Container
+	for _, p := range pods {
 		if wanted(p) {
-			of[string(p.UID)] = &all[i]
+			theirs = append(theirs, containers[string(p.UID)]...)
 		}
 	}
-	owner := func(one *runtimeapi.Container) *Local { return of[one.Labels[podutil.LabelPodUID]] }
-	theirs := slices.DeleteFunc(slices.Collect(maps.Values(running)),
-		func(one *runtimeapi.Container) bool { return owner(one) == nil })
 	layers, err := c.walkLayers(ctx, theirs, timeout)
 	if layers == nil {
 		return false, err
 	}
-	for _, l := range of {
-		l.Layers = map[string]Amount{}
-	}
-	for id, layer := range layers {
-		owner(running[id]).Layers[running[id].GetMetadata().GetName()] = layer
-	}
-	for _, one := range theirs {
-		if l := owner(one); len(l.Layers) == 0 {
-			l.Layers = nil // not measured
+	for i, p := range pods {
+		if wanted(p) {
+			all[i].Layers = named(containers[string(p.UID)], layers)
 		}
 	}
 	return true, nil
+}
+
+// named returns the layers of a pod's running containers, by container; nil if there are containers, and none of them
+// was measured.
+func named(running []*runtimeapi.Container, layers map[string]Amount) map[string]Amount {
+	sizes := map[string]Amount{}
+	for _, one := range running {
+		if layer, measured := layers[one.Id]; measured {
+			sizes[one.GetMetadata().GetName()] = layer
+		}
+	}
+	if len(running) > 0 && len(sizes) == 0 {
+		return nil
+	}
+	return sizes
 }
 
 // walkLayers measures the writable layers of running containers, by container ID. It returns nil if the runtime has to
