@@ -127,9 +127,12 @@ func (c *Client) SandboxImage(ctx context.Context, id string) (string, error) {
 	var info struct {
 		Image string `json:"image"`
 	}
-	_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // of another runtime, or none
+	decode(resp.GetInfo(), &info)
 	return info.Image, err
 }
+
+// decode decodes what containerd and CRI-O add to a verbose status. Of another runtime it decodes nothing.
+func decode(info map[string]string, into any) { _ = json.Unmarshal([]byte(info["info"]), into) }
 
 // LayerDir returns the directory of the writable layer of a container, which is beside the root directory that CRI-O
 // reports in the verbose status; empty for other runtimes, and for other storage drivers than overlay.
@@ -143,7 +146,7 @@ func (c *Client) LayerDir(ctx context.Context, id string) (string, error) {
 			} `json:"root"`
 		} `json:"runtimeSpec"`
 	}
-	_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // of another runtime, or none
+	decode(resp.GetInfo(), &info)
 	layer, merged := strings.CutSuffix(info.RuntimeSpec.Root.Path, "/merged")
 	if !merged {
 		return "", err
