@@ -18,9 +18,9 @@ import (
 // should come from.
 //
 // The returned function waits for the pods that were served before and request one of the resources, and calls the
-// plugins. When it returns, the allocation is on the disk, or the pod has what it had
-// before. It has to be called, because it ends the reservation; if its context has ended, it calls no plugin. A pod
-// that has everything that it requests is served as by Resume.
+// plugins. When it returns, the allocation is on the disk, or the pod has what it had before. It has to be called,
+// because it ends the reservation; if its context has ended, it calls no plugin. A pod that has everything that it
+// requests is served as by Resume.
 func (d *Devices) Reserve(pod *corev1.Pod, near Near) (allocate func(context.Context) error, err error) {
 	d.mu.Lock()
 	var r *reservation

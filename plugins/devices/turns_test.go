@@ -22,16 +22,24 @@ func checkCalls(t *testing.T, p *fake.Plugin, want ...string) {
 	}
 }
 
+// whileOneWaits returns a world in which the pod one, with two containers, waits for the plugin until release is
+// called.
+func whileOneWaits(t *testing.T) (w *world, p *fake.Plugin, one <-chan error, release func()) {
+	t.Helper()
+	w = newWorld(t)
+	p = w.plugin(sevenDevices)
+	waiting, release := p.Hold()
+	t.Cleanup(release)
+	one = w.reserve(t.Context(), pod("one", "a 1", "b 2"))
+	<-waiting
+	return w, p, one, release
+}
+
 // TestPodByPod checks that a plugin is asked for all containers of a pod before it is asked for another pod. Plugins
 // that share GPUs rely on it, because Allocate does not say for which pod it is.
 func TestPodByPod(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	p := w.plugin(sevenDevices)
-	waiting, release := p.Hold()
-	defer release()
-	first := w.reserve(t.Context(), pod("one", "a 1", "b 2"))
-	<-waiting
+	w, p, first, release := whileOneWaits(t)
 	second := w.reserve(t.Context(), pod("two", "a 1", "b 2"))
 	release()
 	if err := errors.Join(<-first, <-second); err != nil {
@@ -133,12 +141,7 @@ func TestTurnIsGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			p := w.plugin(sevenDevices)
-			waiting, release := p.Hold()
-			defer release()
-			first := w.reserve(t.Context(), pod("one", "a 1", "b 2"))
-			<-waiting
+			w, p, first, release := whileOneWaits(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			second, third := w.reserve(ctx, pod("two", "app 1")), w.reserve(t.Context(), pod("three", "app 3"))
