@@ -188,8 +188,8 @@ func (l *Logind) Release() error {
 }
 
 // keep stores a copy of f with systemd, which passes it to the next process of the unit (FileDescriptorStoreMax). With
-// FDPOLL=0 systemd keeps it also while logind restarts, when nobody has the lock open to read. Without systemd it does
-// nothing.
+// FDPOLL=0 systemd keeps it also while logind restarts, when no process reads from the other end of the lock. Without
+// systemd it does nothing.
 func keep(name string, f *os.File) error {
 	addr := os.Getenv("NOTIFY_SOCKET")
 	if addr == "" {
